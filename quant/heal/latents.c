@@ -1,0 +1,512 @@
+/* latents.c - latents of blocks and floats: from stored bytes, their gradients, Adam's steps, and back to bytes. */
+#include "quant/heal/latents.h"
+
+#include "formats/base/crc32.h"
+#include "formats/number/half.h"
+#include "kernels/rows.h"
+#include "quant/feedback/grid.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_LATENTS = APR_GRID_ELEMS + 2 * APR_GRID_SUBS + 2 };
+
+/* ---- the latents of a block, in this order: codes, sub-scales, sub-minimums, ln d, ln dmin ---- */
+
+static bool has_sub_scales(const apr_grid *g) { return g->steps == APR_GRID_SUB_SCALE || g->steps == APR_GRID_E4M3; }
+static bool has_sub_mins(const apr_grid *g) { return g->min_low < g->min_high; }
+static bool has_scale(const apr_grid *g) { return g->steps == APR_GRID_HALF || g->steps == APR_GRID_SUB_SCALE; }
+
+static int subs_of(const apr_grid *g) { return g->elems / g->sub_elems; }
+static int at_sub_scales(const apr_grid *g) { return g->elems; }
+static int at_sub_mins(const apr_grid *g) { return at_sub_scales(g) + (has_sub_scales(g) ? subs_of(g) : 0); }
+static int at_scale(const apr_grid *g) { return at_sub_mins(g) + (has_sub_mins(g) ? subs_of(g) : 0); }
+static int at_min_scale(const apr_grid *g) { return at_scale(g) + has_scale(g); }
+static int latents_of(const apr_grid *g) { return g == NULL ? 1 : at_min_scale(g) + g->fits_min; }
+
+static bool is_float(apr_dtype dtype) { return dtype == APR_F32 || dtype == APR_F16 || dtype == APR_BF16; }
+
+/* NULL: the type has no codes that may be chosen one by one. */
+static const apr_grid *grid_of(apr_dtype dtype)
+{
+    const apr_grid *const g = apr_grid_of(dtype);
+    return g != NULL && g->steps <= APR_GRID_E4M3 ? g : NULL;
+}
+
+bool apr_latents_support(apr_dtype dtype) { return is_float(dtype) || grid_of(dtype) != NULL; }
+
+uint64_t apr_latents_bytes(apr_dtype dtype, int64_t n_elems)
+{
+    const uint64_t n_blocks = (uint64_t)(n_elems / apr_dtypes[dtype].elems_per_block);
+    return n_blocks * (apr_dtypes[dtype].bytes_per_block + 3 * sizeof(float) * (uint64_t)latents_of(grid_of(dtype)));
+}
+
+/* ---- levels: the codes of a type are all integers of a range, or those of a table ---- */
+
+static const int8_t e2m1_levels[] = {-12, -8, -6, -4, -3, -2, -1, 0, 1, 2, 3, 4, 6, 8, 12};
+static const float LEVEL_MARGIN = 0.01f, INTEGER_CELL = 0.49f; /* a latent starts this far inside of its cell */
+
+typedef struct levels {
+    const int8_t *at; /* NULL: integers */
+    int n;
+    float unit; /* latent = unit * code: neighbours are about 1 apart */
+} levels;
+
+static levels levels_of(const apr_grid *g)
+{
+    if (g->is_e2m1) return (levels){e2m1_levels, (int)sizeof e2m1_levels, 0.5f};
+    if (g->levels != NULL) return (levels){g->levels, g->n_levels, (float)(g->n_levels - 1) / (g->high - g->low)};
+    return (levels){.unit = 1.0f};
+}
+
+/* Between a level and the next higher one. Beyond the ends: as if the last gap came again. */
+static float middle_above(levels v, int level)
+{
+    const int low = level < 0 ? 0 : level > v.n - 2 ? v.n - 2 : level;
+    const float middle = 0.5f * v.unit * (float)(v.at[low] + v.at[low + 1]);
+    return middle + (float)(level - low) * v.unit * (float)(v.at[low + 1] - v.at[low]);
+}
+
+static int nearest_level(levels v, float latent)
+{
+    int level = 0;
+    while (level + 1 < v.n && latent > middle_above(v, level)) level++;
+    return level;
+}
+
+static float round_to(float latent, float low, float high)
+{
+    const float nearest = rintf(latent); /* NaN becomes the low end */
+    return nearest > high ? high : nearest >= low ? nearest : low;
+}
+
+static int8_t code_of(const apr_grid *g, levels v, float latent)
+{
+    return v.at != NULL ? v.at[nearest_level(v, latent)] : (int8_t)round_to(latent, g->low, g->high);
+}
+
+/* The latent nearest to `wanted` that is still stored as this code. */
+static float within_cell(levels v, int8_t code, float wanted)
+{
+    if (v.at == NULL) return (float)code + fminf(fmaxf(wanted - (float)code, -INTEGER_CELL), INTEGER_CELL);
+    const int level = nearest_level(v, v.unit * (float)code);
+    return fminf(fmaxf(wanted, middle_above(v, level - 1) + LEVEL_MARGIN), middle_above(v, level) - LEVEL_MARGIN);
+}
+
+/* ---- from bytes to latents ---- */
+
+/* -infinity: the scale is 0 and stays so. */
+static float log_of_half(uint16_t half)
+{
+    const float magnitude = fabsf(apr_f16_to_f32(half));
+    return magnitude > 0.0f ? logf(magnitude) : -INFINITY;
+}
+
+static void fill_block(const apr_latents *l, int64_t block)
+{
+    const apr_grid *const g = l->grid;
+    float *const to = l->latents + block * l->n_latents;
+    apr_grid_block b;
+
+    g->unpack(l->blocks + (size_t)block * l->block_bytes, &b);
+    for (int i = 0; i < g->elems; i++) to[i] = levels_of(g).unit * (float)b.code[i];
+    for (int s = 0; s < l->n_subs && has_sub_scales(g); s++) to[at_sub_scales(g) + s] = (float)b.scale[s];
+    for (int s = 0; s < l->n_subs && has_sub_mins(g); s++) to[at_sub_mins(g) + s] = (float)b.min[s];
+    if (has_scale(g)) to[at_scale(g)] = log_of_half(b.d);
+    if (g->fits_min) to[at_min_scale(g)] = log_of_half(b.dmin);
+}
+
+static void fill(apr_latents *l)
+{
+    if (l->grid == NULL) apr_host_codecs()[l->dtype].decode(l->blocks, l->latents, l->n_blocks);
+    for (int64_t i = 0; i < l->n_blocks && l->grid != NULL; i++) fill_block(l, i);
+}
+
+apr_status apr_latents_open(apr_latents *l, apr_dtype dtype, int64_t n_elems, const void *blocks, apr_error *err)
+{
+    const apr_grid *const g = grid_of(dtype);
+    const int elems = (int)apr_dtypes[dtype].elems_per_block;
+
+    *l = (apr_latents){.dtype = dtype, .grid = g, .n_blocks = n_elems / elems, .elems = elems, .n_subs = g != NULL ? subs_of(g) : 0};
+    l->n_latents = latents_of(g);
+    l->block_bytes = (size_t)apr_dtypes[dtype].bytes_per_block;
+    const size_t n = (size_t)l->n_blocks, n_latents = n * (size_t)l->n_latents;
+    l->blocks = malloc(n * l->block_bytes + 1);
+    l->latents = malloc(n_latents * sizeof *l->latents + 1);
+    l->mean = calloc(n_latents + 1, sizeof *l->mean);
+    l->power = calloc(n_latents + 1, sizeof *l->power);
+    if (l->blocks == NULL || l->latents == NULL || l->mean == NULL || l->power == NULL) {
+        apr_latents_close(l);
+        return apr_no_memory(err, "the latents of a tensor");
+    }
+    memcpy(l->blocks, blocks, n * l->block_bytes);
+    fill(l);
+    return APR_OK;
+}
+
+void apr_latents_close(apr_latents *l)
+{
+    free(l->blocks);
+    free(l->latents);
+    free(l->mean);
+    free(l->power);
+    *l = (apr_latents){0};
+}
+
+void apr_latents_start(apr_latents *l, int64_t first, int64_t n, const float *original, float hold)
+{
+    const apr_grid *const g = l->grid;
+    const levels v = g != NULL ? levels_of(g) : (levels){0};
+    apr_grid_block b;
+
+    for (int64_t k = 0; k < n && g != NULL; k++) {
+        float *const to = l->latents + (first + k) * l->n_latents;
+        g->unpack(l->blocks + (size_t)(first + k) * l->block_bytes, &b);
+        for (int i = 0; i < g->elems; i++) {
+            const int sub = i / g->sub_elems;
+            const float step = apr_grid_step(g, b.d, b.scale[sub]) / v.unit, middle = v.unit * (float)b.code[i];
+            if (step == 0.0f) continue;
+            const float wanted = (original[k * g->elems + i] + apr_grid_offset(b.dmin, b.min[sub])) / step;
+            to[i] = middle + hold * (within_cell(v, b.code[i], wanted) - middle);
+        }
+    }
+}
+
+/* ---- gradients: value = d * scale * code - dmin * min ---- */
+
+/* A latent that is stored as an end of its range does not follow a gradient that pushes it further out. */
+static float inward(float gradient, float latent, float low, float high)
+{
+    return (latent > high && gradient < 0.0f) || (latent < low && gradient > 0.0f) ? 0.0f : gradient;
+}
+
+static float code_gradient(const apr_grid *g, levels v, float latent, float gradient)
+{
+    if (v.at != NULL) return inward(gradient, latent, middle_above(v, -1), middle_above(v, v.n - 1));
+    return inward(gradient, latent, g->low - 0.5f, g->high + 0.5f);
+}
+
+/* How much a step grows with the number that is stored for its sub-block. */
+static double step_slope(const apr_grid *g, const apr_grid_block *b, int sub)
+{
+    const int scale = b->scale[sub], low = scale > g->scale_low ? scale - 1 : scale, high = scale < g->scale_high ? scale + 1 : scale;
+
+    if (g->steps != APR_GRID_E4M3) return apr_f16_to_f32(b->d);
+    return ((double)apr_grid_step(g, 0, high) - (double)apr_grid_step(g, 0, low)) / (high - low);
+}
+
+/* Sums of a sub-block: of gradients times codes, and of gradients. */
+typedef struct sub_sums {
+    double codes, all;
+} sub_sums;
+
+static sub_sums sum_sub(const apr_grid *g, const apr_grid_block *b, int sub, const float *of_values)
+{
+    sub_sums s = {0};
+
+    for (int i = sub * g->sub_elems; i < (sub + 1) * g->sub_elems; i++) {
+        s.codes += (double)of_values[i] * b->code[i];
+        s.all += of_values[i];
+    }
+    return s;
+}
+
+/* b: the stored numbers of the block. */
+static void block_gradient(const apr_grid *g, const apr_grid_block *b, const float *latents, const float *of_values, float *of)
+{
+    const double d = apr_f16_to_f32(b->d), dmin = apr_f16_to_f32(b->dmin);
+    const levels v = levels_of(g);
+    double of_d = 0.0, of_dmin = 0.0;
+
+    for (int s = 0; s < subs_of(g); s++) {
+        const float per_code = apr_grid_step(g, b->d, b->scale[s]) / v.unit;
+        const sub_sums sums = sum_sub(g, b, s, of_values);
+        for (int i = s * g->sub_elems; i < (s + 1) * g->sub_elems; i++) of[i] = code_gradient(g, v, latents[i], of_values[i] * per_code);
+        float *const sub_scale = of + at_sub_scales(g) + s, *const sub_min = of + at_sub_mins(g) + s;
+        if (has_sub_scales(g))
+            *sub_scale = inward((float)(step_slope(g, b, s) * sums.codes), latents[at_sub_scales(g) + s], (float)g->scale_low - 0.5f,
+                                (float)g->scale_high + 0.5f);
+        if (has_sub_mins(g))
+            *sub_min = inward((float)(-dmin * sums.all), latents[at_sub_mins(g) + s], (float)g->min_low - 0.5f, (float)g->min_high + 0.5f);
+        of_d += b->scale[s] * sums.codes;
+        of_dmin -= b->min[s] * sums.all;
+    }
+    if (has_scale(g)) of[at_scale(g)] = (float)(of_d * d);
+    if (g->fits_min) of[at_min_scale(g)] = (float)(of_dmin * dmin);
+}
+
+void apr_latents_gradient(const apr_latents *l, int64_t block, const float *of_values, float *of)
+{
+    apr_grid_block b;
+
+    if (l->grid == NULL) {
+        *of = *of_values;
+        return;
+    }
+    l->grid->unpack(l->blocks + (size_t)block * l->block_bytes, &b);
+    block_gradient(l->grid, &b, l->latents + block * l->n_latents, of_values, of);
+}
+
+/* ---- Adam ---- */
+
+static const float MEAN_DECAY = 0.9f, POWER_DECAY = 0.98f, EPSILON = 1e-8f;
+
+typedef struct adam {
+    float of_mean, of_power; /* what the decayed sums of the first steps lack */
+} adam;
+
+static adam adam_at(int64_t step)
+{
+    return (adam){(float)(1.0 / (1.0 - pow(MEAN_DECAY, (double)step))), (float)(1.0 / (1.0 - pow(POWER_DECAY, (double)step)))};
+}
+
+/* Latents [from, to) of those at `at`. */
+static void move(apr_latents *l, int64_t at, int from, int to, const float *gradients, float rate, adam a)
+{
+    for (int i = from; i < to && rate > 0.0f; i++) {
+        float *const mean = &l->mean[at + i], *const power = &l->power[at + i];
+        *mean = MEAN_DECAY * *mean + (1.0f - MEAN_DECAY) * gradients[i];
+        *power = POWER_DECAY * *power + (1.0f - POWER_DECAY) * gradients[i] * gradients[i];
+        l->latents[at + i] -= rate * (*mean * a.of_mean) / (sqrtf(*power * a.of_power) + EPSILON);
+    }
+}
+
+/* ---- from latents to bytes ---- */
+
+static uint16_t half_of_log(float latent, uint16_t before)
+{
+    static const float smallest = 0x1p-24f, largest = 65504.0f; /* of the magnitudes of halves */
+    if (isinf(latent)) return before;
+    const float magnitude = fminf(fmaxf(expf(latent), smallest), largest);
+    return (uint16_t)(apr_f32_to_f16(magnitude) | (before & 0x8000));
+}
+
+static void store_block(apr_latents *l, int64_t block)
+{
+    const apr_grid *const g = l->grid;
+    const float *const from = l->latents + block * l->n_latents;
+    uint8_t *const bytes = l->blocks + (size_t)block * l->block_bytes;
+    apr_grid_block b;
+
+    g->unpack(bytes, &b);
+    for (int i = 0; i < g->elems; i++) b.code[i] = code_of(g, levels_of(g), from[i]);
+    for (int s = 0; s < l->n_subs && has_sub_scales(g); s++)
+        b.scale[s] = (int16_t)round_to(from[at_sub_scales(g) + s], (float)g->scale_low, (float)g->scale_high);
+    for (int s = 0; s < l->n_subs && has_sub_mins(g); s++)
+        b.min[s] = (int16_t)round_to(from[at_sub_mins(g) + s], (float)g->min_low, (float)g->min_high);
+    if (has_scale(g)) b.d = half_of_log(from[at_scale(g)], b.d);
+    if (g->fits_min) b.dmin = half_of_log(from[at_min_scale(g)], b.dmin);
+    g->pack(&b, bytes);
+}
+
+static void step_block(apr_latents *l, int64_t block, const float *of_values, const apr_latent_rates *rates, adam a)
+{
+    const apr_grid *const g = l->grid;
+    const int64_t at = block * l->n_latents;
+    float of[MOST_LATENTS];
+
+    apr_latents_gradient(l, block, of_values, of);
+    move(l, at, 0, g->elems, of, rates->code, a);
+    move(l, at, at_sub_scales(g), at_scale(g), of, rates->sub_scale, a);
+    move(l, at, at_scale(g), l->n_latents, of, rates->scale, a);
+    store_block(l, block);
+}
+
+void apr_latents_step(apr_latents *l, int64_t first, int64_t n, const float *gradients, const apr_latent_rates *rates, int64_t step)
+{
+    const adam a = adam_at(step);
+
+    for (int64_t k = 0; k < n && l->grid != NULL; k++) step_block(l, first + k, gradients + k * l->elems, rates, a);
+    if (l->grid != NULL) return;
+    move(l, first, 0, (int)n, gradients, rates->plain, a);
+    apr_host_codecs()[l->dtype].encode(l->latents + first, l->blocks + (size_t)first * l->block_bytes, n);
+}
+
+/* ---- what changed ---- */
+
+static void compare_block(const apr_latents *l, const uint8_t *start, int64_t block, apr_latent_changes *sum)
+{
+    apr_grid_block now, then;
+
+    l->grid->unpack(l->blocks + (size_t)block * l->block_bytes, &now);
+    l->grid->unpack(start + (size_t)block * l->block_bytes, &then);
+    for (int i = 0; i < l->elems; i++) sum->n_turned += now.code[i] != then.code[i];
+    sum->n_codes += l->elems;
+    const double d = apr_f16_to_f32(then.d);
+    if (has_scale(l->grid) && d != 0.0) sum->largest_d = fmax(sum->largest_d, fabs(apr_f16_to_f32(now.d) / d - 1.0));
+}
+
+void apr_latents_compare(const apr_latents *l, const void *start, apr_latent_changes *sum)
+{
+    for (int64_t i = 0; i < l->n_blocks && l->grid != NULL; i++) compare_block(l, start, i, sum);
+}
+
+/* ---- the tensors of a model ---- */
+
+/* A vector with a pending step is a column of elements; apr_tensor_row sees it the same way. */
+typedef struct rows {
+    int64_t n, columns;
+    size_t row_bytes;
+} rows;
+
+static rows rows_of(const apr_tensor *view)
+{
+    const bool is_column = view->rank == 1 && view->pending.kind != APR_STEP_NONE;
+    const int64_t n = is_column ? view->dims[0] : apr_tensor_rows(view);
+    return (rows){n, is_column ? 1 : apr_tensor_columns(view), n > 0 ? (size_t)(view->n_bytes / (uint64_t)n) : 0};
+}
+
+static bool holds(const uint8_t *data, uint64_t n_bytes, const uint8_t *row, size_t row_bytes)
+{
+    const uintptr_t from = (uintptr_t)data, at = (uintptr_t)row;
+    return at >= from && at - from < n_bytes && n_bytes - (at - from) >= row_bytes;
+}
+
+static bool holds_all(const apr_tensor *t, const apr_tensor *view, rows r)
+{
+    for (int64_t i = 0; i < r.n; i++)
+        if (!holds(t->data, t->n_bytes, apr_tensor_row(view, i), r.row_bytes)) return false;
+    return true;
+}
+
+size_t apr_trained_find(const apr_tensor *table, size_t n, const apr_tensor *view)
+{
+    const bool fits = view->rank >= 2 ? grid_of(view->dtype) != NULL : view->rank == 1 && is_float(view->dtype);
+
+    if (!fits || !apr_tensor_is_stored(view) || view->scale != NULL || view->n_bytes == 0) return SIZE_MAX;
+    const rows r = rows_of(view);
+    for (size_t i = 0; i < n; i++)
+        if (table[i].dtype == view->dtype && table[i].n_bytes > 0 && holds_all(&table[i], view, r)) return i;
+    return SIZE_MAX;
+}
+
+apr_status apr_trained_open(apr_trained *trained, apr_tensor *table, size_t n, const bool *wanted, apr_error *err)
+{
+    *trained = (apr_trained){.items = calloc(n + 1, sizeof *trained->items)};
+    if (trained->items == NULL) return apr_no_memory(err, "the tensors in training");
+    for (size_t i = 0; i < n; i++) {
+        apr_trained_tensor *const item = &trained->items[trained->n];
+        if (!wanted[i]) continue;
+        APR_TRY(apr_latents_open(&item->latents, table[i].dtype, apr_tensor_elems(&table[i]), table[i].data, err));
+        item->tensor = i;
+        trained->n++;
+        item->best = malloc(table[i].n_bytes + 1);
+        if (item->best == NULL) return apr_no_memory(err, "the best blocks of a tensor");
+        memcpy(item->best, table[i].data, table[i].n_bytes);
+        apr_tensor_set_data(&table[i], item->latents.blocks);
+    }
+    return APR_OK;
+}
+
+void apr_trained_close(apr_trained *trained)
+{
+    for (size_t i = 0; i < trained->n; i++) {
+        apr_latents_close(&trained->items[i].latents);
+        free(trained->items[i].best);
+    }
+    free(trained->items);
+    *trained = (apr_trained){0};
+}
+
+/* How far from the middle of its cell a code starts: E2M1's cells differ in size, and fewer codes should turn. */
+static const float E2M1_HOLD = 0.7f;
+
+static size_t bytes_of(const apr_latents *l) { return (size_t)l->n_blocks * l->block_bytes; }
+
+static apr_latents *latents_of_view(const apr_trained *trained, const apr_tensor *view)
+{
+    const uint8_t *const row = apr_tensor_row(view, 0);
+    for (size_t i = 0; i < trained->n; i++)
+        if (holds(trained->items[i].latents.blocks, bytes_of(&trained->items[i].latents), row, 1)) return &trained->items[i].latents;
+    return NULL;
+}
+
+static int64_t first_block(const apr_latents *l, const apr_tensor *view, int64_t row)
+{
+    return (int64_t)((size_t)(apr_tensor_row(view, row) - l->blocks) / l->block_bytes);
+}
+
+void apr_trained_start(apr_trained *trained, const apr_tensor *view, const float *original)
+{
+    apr_latents *const l = latents_of_view(trained, view);
+    const rows r = rows_of(view);
+
+    if (l == NULL || l->grid == NULL) return;
+    const float hold = l->grid->is_e2m1 ? E2M1_HOLD : 1.0f;
+#pragma omp parallel for schedule(static)
+    for (int64_t i = 0; i < r.n; i++) apr_latents_start(l, first_block(l, view, i), r.columns / l->elems, original + i * r.columns, hold);
+}
+
+void apr_trained_step(apr_trained *trained, const apr_tensor *view, const float *gradient, const apr_latent_rates *rates, int64_t step)
+{
+    apr_latents *const l = latents_of_view(trained, view);
+    const rows r = rows_of(view);
+
+    if (l == NULL) return;
+#pragma omp parallel for schedule(static)
+    for (int64_t i = 0; i < r.n; i++)
+        apr_latents_step(l, first_block(l, view, i), r.columns / l->elems, gradient + i * r.columns, rates, step);
+}
+
+void apr_trained_keep(apr_trained *trained)
+{
+    for (size_t i = 0; i < trained->n; i++)
+        memcpy(trained->items[i].best, trained->items[i].latents.blocks, bytes_of(&trained->items[i].latents));
+}
+
+void apr_trained_put_back(apr_trained *trained)
+{
+    for (size_t i = 0; i < trained->n; i++)
+        memcpy(trained->items[i].latents.blocks, trained->items[i].best, bytes_of(&trained->items[i].latents));
+}
+
+/* For each tensor: blocks, best blocks, latents, means and powers; then the CRC-32 of all of these. */
+enum { PARTS = 5 };
+typedef struct part {
+    void *bytes;
+    size_t n_bytes;
+} part;
+
+static void parts_of(const apr_trained_tensor *item, part parts[PARTS])
+{
+    const apr_latents *const l = &item->latents;
+    const size_t n_blocks = bytes_of(l), n = (size_t)(l->n_blocks * l->n_latents) * sizeof *l->latents;
+    const part all[PARTS] = {{l->blocks, n_blocks}, {item->best, n_blocks}, {l->latents, n}, {l->mean, n}, {l->power, n}};
+    memcpy(parts, all, sizeof all);
+}
+
+bool apr_trained_write(const apr_trained *trained, FILE *file)
+{
+    bool good = true;
+
+    for (size_t i = 0; i < trained->n && good; i++) {
+        uint32_t crc = 0;
+        part parts[PARTS];
+        parts_of(&trained->items[i], parts);
+        for (int k = 0; k < PARTS && good; k++) {
+            crc = apr_crc32(crc, parts[k].bytes, parts[k].n_bytes);
+            good = fwrite(parts[k].bytes, 1, parts[k].n_bytes, file) == parts[k].n_bytes;
+        }
+        good = good && fwrite(&crc, sizeof crc, 1, file) == 1;
+    }
+    return good;
+}
+
+bool apr_trained_read(apr_trained *trained, FILE *file)
+{
+    bool good = true;
+
+    for (size_t i = 0; i < trained->n && good; i++) {
+        uint32_t crc = 0, stated;
+        part parts[PARTS];
+        parts_of(&trained->items[i], parts);
+        for (int k = 0; k < PARTS && good; k++) {
+            good = fread(parts[k].bytes, 1, parts[k].n_bytes, file) == parts[k].n_bytes;
+            if (good) crc = apr_crc32(crc, parts[k].bytes, parts[k].n_bytes);
+        }
+        good = good && fread(&stated, sizeof stated, 1, file) == 1 && stated == crc;
+    }
+    return good;
+}
