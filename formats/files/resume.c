@@ -23,6 +23,8 @@
 #define APR_RESUME_TEXT "text"
 /* The sums of an error feedback run (tools/conv/kept_sums.h). */
 #define APR_RESUME_SUMS "sums"
+/* The state of a healing. */
+#define APR_RESUME_HEAL "heal"
 
 struct apr_resume {
     apr_target target; /* of the final name; only while it is opened */
@@ -352,11 +354,11 @@ int apr_resume_folder(const apr_resume *resume) { return resume->folder; }
 
 static bool is_ours(const char *name)
 {
-    static const char *const names[] = {"terms", "lock", "data", "final", APR_RESUME_TEXT, APR_RESUME_SUMS};
+    static const char *const names[] = {"terms", "lock", "data", "final", APR_RESUME_TEXT, APR_RESUME_SUMS, APR_RESUME_HEAL};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (strcmp(name, names[i]) == 0) return true;
     return apr_begins_with(name, "terms.") || apr_begins_with(name, "final.") || apr_begins_with(name, APR_RESUME_TEXT ".") ||
-           apr_begins_with(name, APR_RESUME_SUMS ".") || apr_stem_of(name, ".journal") > 0;
+           apr_begins_with(name, APR_RESUME_SUMS ".") || apr_begins_with(name, APR_RESUME_HEAL ".") || apr_stem_of(name, ".journal") > 0;
 }
 
 /* Calls `call` for each name in the folder until one fails. */

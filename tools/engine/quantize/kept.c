@@ -101,6 +101,89 @@ void apr_kept_text_close(apr_kept_text *kept)
     kept->terms = NULL;
 }
 
+/* --- a file of OUT.resume --- */
+
+static char *path_of(const char *out, const char *name, const char *ending)
+{
+    char *const folder = apr_resume_path_for(out);
+    const size_t n = folder != NULL ? strlen(folder) + strlen(name) + strlen(ending) + 2 : 0;
+    char *const path = n > 0 ? malloc(n) : NULL;
+
+    if (path != NULL) snprintf(path, n, "%s/%s%s", folder, name, ending);
+    free(folder);
+    return path;
+}
+
+static bool make_folder(const char *out)
+{
+    char *const folder = apr_resume_path_for(out);
+    const bool good = folder != NULL && (mkdir(folder, 0777) == 0 || errno == EEXIST);
+
+    free(folder);
+    return good;
+}
+
+apr_status apr_kept_write(const char *out, const char *name, const char *terms, size_t n_terms, bool (*write)(void *user, FILE *file),
+                          void *user, apr_error *err)
+{
+    char *const path = path_of(out, name, ""), *const unfinished = path_of(out, name, ".new");
+    apr_status status = path != NULL && unfinished != NULL ? APR_OK : apr_no_memory(err, "a path");
+    FILE *const file = status == APR_OK && make_folder(out) ? fopen(unfinished, "we") : NULL;
+    bool good = file != NULL && fwrite(terms, 1, n_terms, file) == n_terms && write(user, file);
+
+    good = good && fflush(file) == 0 && fsync(fileno(file)) == 0;
+    if (file != NULL && fclose(file) != 0) good = false;
+    if (good) good = rename(unfinished, path) == 0;
+    if (status == APR_OK && !good) {
+        status = apr_fail(err, APR_E_IO, "%s: cannot be written: %s", path, strerror(errno));
+        unlink(unfinished);
+    }
+    free(path);
+    free(unfinished);
+    return status;
+}
+
+bool apr_kept_exists(const char *out, const char *name)
+{
+    char *const path = path_of(out, name, "");
+    const bool is_there = path != NULL && access(path, R_OK) == 0;
+
+    free(path);
+    return is_there;
+}
+
+static bool has_terms(FILE *file, const char *terms, size_t n)
+{
+    char *const theirs = malloc(n + 1);
+    const bool same = theirs != NULL && fread(theirs, 1, n, file) == n && memcmp(theirs, terms, n) == 0;
+
+    free(theirs);
+    return same;
+}
+
+FILE *apr_kept_open(const char *out, const char *name, const char *terms, size_t n_terms)
+{
+    char *const path = path_of(out, name, "");
+    FILE *const file = path != NULL ? fopen(path, "re") : NULL;
+
+    free(path);
+    if (file == NULL || has_terms(file, terms, n_terms)) return file;
+    fclose(file);
+    return NULL;
+}
+
+void apr_kept_remove(const char *out, const char *name)
+{
+    char *const path = path_of(out, name, ""), *const unfinished = path_of(out, name, ".new"), *const folder = apr_resume_path_for(out);
+
+    if (path != NULL) unlink(path);
+    if (unfinished != NULL) unlink(unfinished);
+    if (folder != NULL) rmdir(folder);
+    free(path);
+    free(unfinished);
+    free(folder);
+}
+
 /* --- the file OUT.resume/sums: text lines that identify the run (terms), then a record for each layer input and expert.
  *
  *     int64   input, expert, n, tokens; n is the width, or 0 if no token was seen
@@ -127,17 +210,6 @@ static char *terms_of(const apr_feedback_run *run, size_t *n, apr_error *err)
     return terms;
 }
 
-static char *path_of(const apr_feedback_run *run, const char *ending)
-{
-    char *const folder = apr_resume_path_for(run->request.kept);
-    const size_t n = folder != NULL ? strlen(folder) + strlen(ending) + 2 : 0;
-    char *const path = n > 0 ? malloc(n) : NULL;
-
-    if (path != NULL) snprintf(path, n, "%s/%s", folder, ending);
-    free(folder);
-    return path;
-}
-
 static int64_t experts_of(const apr_layer_input *input) { return input->n_experts > 0 ? input->n_experts : 1; }
 
 static bool write_sum(FILE *file, size_t input, int64_t expert, const apr_hessian *h)
@@ -154,45 +226,32 @@ static bool write_sum(FILE *file, size_t input, int64_t expert, const apr_hessia
     return good && fwrite(&crc, sizeof crc, 1, file) == 1;
 }
 
-static bool write_all(FILE *file, const apr_feedback_run *run, const bool *wanted, const char *terms, size_t n_terms)
+typedef struct sums_written {
+    const apr_feedback_run *run;
+    const bool *wanted;
+} sums_written;
+
+static bool write_sums(void *user, FILE *file)
 {
-    bool good = fwrite(terms, n_terms, 1, file) == 1;
+    const sums_written *const w = user;
+    const apr_feedback_run *const run = w->run;
+    bool good = true;
 
     for (size_t input = 0; input < run->inputs.n_feeds && good; input++)
-        for (int64_t e = 0; wanted[input] && good && e < experts_of(&run->inputs.feeds[input]); e++)
+        for (int64_t e = 0; w->wanted[input] && good && e < experts_of(&run->inputs.feeds[input]); e++)
             good = write_sum(file, input, e, &run->sums[run->first_sum[input] + (size_t)e]);
-    return good && fflush(file) == 0 && fsync(fileno(file)) == 0;
+    return good;
 }
 
 apr_status apr_kept_sums_write(const apr_feedback_run *run, const bool *wanted, apr_error *err)
 {
+    sums_written w = {run, wanted};
     size_t n_terms;
-    char *const terms = terms_of(run, &n_terms, err), *const path = path_of(run, "sums"), *const unfinished = path_of(run, "sums.new");
-    FILE *file = NULL;
-    bool good = terms != NULL && path != NULL && unfinished != NULL;
-    apr_status status = good ? APR_OK : apr_no_memory(err, "the sums of a pass");
+    char *const terms = terms_of(run, &n_terms, err);
+    const apr_status status = terms != NULL ? apr_kept_write(run->request.kept, "sums", terms, n_terms, write_sums, &w, err) : APR_E_MEMORY;
 
-    if (good) file = fopen(unfinished, "we");
-    if (good) good = file != NULL && write_all(file, run, wanted, terms, n_terms);
-    if (file != NULL && fclose(file) != 0) good = false;
-    if (good) good = rename(unfinished, path) == 0;
-    if (status == APR_OK && !good) {
-        status = apr_fail(err, APR_E_IO, "%s: cannot be written: %s", path, strerror(errno));
-        unlink(unfinished);
-    }
     free(terms);
-    free(path);
-    free(unfinished);
     return status;
-}
-
-static bool read_terms(FILE *file, const char *terms, size_t n)
-{
-    char *const theirs = malloc(n);
-    const bool same = theirs != NULL && fread(theirs, n, 1, file) == 1 && memcmp(theirs, terms, n) == 0;
-
-    free(theirs);
-    return same;
 }
 
 /* Reads one record's sums into an empty apr_hessian; into NULL: skips them. False: the file is cut off or damaged. */
@@ -251,14 +310,14 @@ static void read_all(FILE *file, apr_feedback_run *run, const bool *wanted)
 apr_status apr_kept_sums_read(apr_feedback_run *run, const bool *wanted, apr_error *err)
 {
     size_t n_terms;
-    char *const path = path_of(run, "sums");
-    FILE *const file = path != NULL ? fopen(path, "re") : NULL;
 
-    free(path);
-    if (file == NULL) return APR_OK;
+    if (!apr_kept_exists(run->request.kept, "sums")) return APR_OK;
     char *const terms = terms_of(run, &n_terms, err);
-    if (terms != NULL && read_terms(file, terms, n_terms)) read_all(file, run, wanted);
-    fclose(file);
+    if (terms == NULL) return APR_E_MEMORY;
+    FILE *const file = apr_kept_open(run->request.kept, "sums", terms, n_terms);
     free(terms);
-    return terms != NULL ? APR_OK : APR_E_MEMORY;
+    if (file == NULL) return APR_OK;
+    read_all(file, run, wanted);
+    fclose(file);
+    return APR_OK;
 }

@@ -7,6 +7,8 @@
 #include "tools/engine/listener.h"
 #include "tools/engine/quantize/feedback_internal.h"
 
+#include <stdio.h>
+
 typedef struct apr_kept_text {
     const char *target; /* OUT */
     const apr_own_text *how;
@@ -29,5 +31,16 @@ apr_status apr_kept_sums_write(const apr_feedback_run *run, const bool *wanted, 
 /* Reads the sums of wanted layer inputs that a run with the same model, text and options kept, and marks them as summed. Incomplete or
  * damaged records are ignored. */
 apr_status apr_kept_sums_read(apr_feedback_run *run, const bool *wanted, apr_error *err);
+
+/* --- any file of OUT.resume: terms that identify a run, then what `write` writes --- */
+
+/* Replaces what was kept under that name before; it is on the disk when the call returns. The folder is made if it is missing. */
+apr_status apr_kept_write(const char *out, const char *name, const char *terms, size_t n_terms, bool (*write)(void *user, FILE *file),
+                          void *user, apr_error *err);
+bool apr_kept_exists(const char *out, const char *name);
+/* After its terms; NULL: there is no such file, or it has other terms. The caller closes it. */
+FILE *apr_kept_open(const char *out, const char *name, const char *terms, size_t n_terms);
+/* Removes the file, and the folder if nothing else is in it. */
+void apr_kept_remove(const char *out, const char *name);
 
 #endif
