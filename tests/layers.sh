@@ -62,7 +62,8 @@ tools/engine/run         * tools/engine tools/engine/device
 tools/engine/requests    * tools/engine tools/engine/run
 tools/engine/bench       * tools/engine tools/engine/plan tools/engine/run
 tools/engine/quantize    * tools/engine
-tools/engine/convert     * tools/engine tools/engine/device tools/engine/quantize tools/engine/run
+tools/engine/heal        * tools/engine tools/engine/quantize
+tools/engine/convert     * tools/engine tools/engine/device tools/engine/heal tools/engine/quantize tools/engine/run
 tools/engine/distill     * tools/engine tools/engine/device tools/engine/run
 tools/engine/library     * tools/engine tools/engine/convert tools/engine/device tools/engine/plan tools/engine/requests tools/engine/run tools/report/verify
 tools/report             *

@@ -628,11 +628,12 @@ apr_status apr_resume_set_final(apr_resume *r, apr_error *err)
     return error == 0 ? APR_OK : apr_fail(err, APR_E_IO, "%s/final: cannot create: %s", r->path, strerror(error));
 }
 
-/* Removes only our own files; a data folder has moved to its final name. */
+/* Removes only our own files; a data folder has moved to its final name. A healing begins when the output is complete. */
 static apr_status remove_ours(apr_resume *r, const char *name, apr_error *err)
 {
     (void)err;
-    if (is_ours(name) && strcmp(name, "final") != 0 && strcmp(name, "terms") != 0) unlinkat(r->folder, name, 0);
+    if (is_ours(name) && strcmp(name, "final") != 0 && strcmp(name, "terms") != 0 && strcmp(name, APR_RESUME_HEAL) != 0)
+        unlinkat(r->folder, name, 0);
     return APR_OK;
 }
 

@@ -6,7 +6,7 @@
  *     data        the output itself, a file or a folder of files, at full size from the start
  *     text        a text that a caller keeps for itself (apr_resume_keep_text)
  *     sums        the accumulated sums of an error feedback run
- *     heal        the state of a healing (tools/engine/heal)
+ *     heal        the state of a healing (tools/engine/heal), which outlasts apr_resume_remove
  *     final       which data took the final name: written just before it does
  *
  * Correctness does not depend on locks. Every run writes its own journal, made with O_EXCL; `terms` is put in place by link(); and two

@@ -21,6 +21,7 @@ static atomic_bool is_answered;
 static atomic_flag is_ending = ATOMIC_FLAG_INIT;
 static struct sigaction bus_before;
 static bool writes_outputs;
+static char written[1024];   /* what is complete; "": nothing is */
 static char kept_path[1024]; /* where an unfinished output is kept; "": nowhere */
 static atomic_uint percent_kept;
 
@@ -110,6 +111,9 @@ static void say_stopped(void)
         put(&sentence, " % kept in ");
         put(&sentence, kept_path);
         put(&sentence, "; run the same command to continue");
+    } else if (written[0] != '\0') {
+        put(&sentence, "; ");
+        put(&sentence, written);
     } else if (writes_outputs) {
         put(&sentence, "; nothing was written");
     }
@@ -221,12 +225,15 @@ void apr_guard_answered(void) { atomic_store(&is_answered, true); }
 
 void apr_guard_writes(void) { writes_outputs = true; }
 
-void apr_guard_protects(const char *path)
+static void set_text(char to[1024], const char *from)
 {
     size_t n = 0;
-    for (; path[n] != '\0' && n + 1 < sizeof kept_path; n++) kept_path[n] = (unsigned char)path[n] < ' ' ? '?' : path[n];
-    kept_path[n] = '\0';
+    for (; from[n] != '\0' && n + 1 < 1024; n++) to[n] = (unsigned char)from[n] < ' ' ? '?' : from[n];
+    to[n] = '\0';
 }
+
+void apr_guard_protects(const char *path) { set_text(kept_path, path); }
+void apr_guard_wrote(const char *what) { set_text(written, what); }
 
 void apr_guard_kept(uint64_t done, uint64_t total)
 {

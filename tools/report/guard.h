@@ -20,6 +20,9 @@ void apr_guard_protects(const char *path);
 /* How much of it is done, for the message. */
 void apr_guard_kept(uint64_t done, uint64_t total);
 
+/* An output is complete, and what follows may be lost without loss of it. `what` completes "stopped; ". */
+void apr_guard_wrote(const char *what);
+
 /* The answer has been given: exit() is normal from here on. */
 void apr_guard_answered(void);
 

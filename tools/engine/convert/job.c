@@ -8,10 +8,12 @@
 #include "formats/vocab/gguf_stops.h"
 #include "runtime/template/chat.h"
 #include "tools/engine/quantize/admission_of_file.h"
+#include "tools/engine/quantize/kept.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* --- before the work --- */
@@ -144,6 +146,14 @@ static apr_status open_feedback(apr_convert_job *job, apr_error *err)
     return apr_feedback_run_note(job->feedback_run, &job->conversion, err);
 }
 
+static apr_status open_heal(apr_convert_job *job, apr_error *err)
+{
+    if (job->heal == NULL || job->feedback_run == NULL) return APR_OK;
+    apr_heal_request request = *job->heal;
+    request.is_kept = apr_convert_job_is_kept(job);
+    return apr_heal_run_open(&job->heal_run, &request, job->feedback_run, &job->conversion, job->listener, err);
+}
+
 static void warn(const apr_convert_job *job, const char *what, const char *why)
 {
     char sentence[sizeof((apr_error *)0)->text + 64];
@@ -181,6 +191,34 @@ static apr_status run_somewhere(apr_convert_job *job, apr_error *err)
     return status == APR_OK ? APR_OK : apr_fail(err, status, "%s", own.text);
 }
 
+/* An earlier run has finished the file, and was interrupted while it healed it. */
+static void take_finished(apr_convert_job *job)
+{
+    struct stat st;
+
+    job->file_bytes = stat(job->out, &st) == 0 ? (uint64_t)st.st_size : 0;
+    for (size_t i = 0; i < job->conversion.layout.n_tensors; i++) job->conversion.items[i].state = APR_TENSOR_DONE_BEFORE;
+}
+
+static apr_status run_all(apr_convert_job *job, apr_error *err)
+{
+    const aprkit_tool_hooks *const hooks = job->hooks;
+    bool is_there = false;
+    apr_status status = APR_OK;
+
+    if (job->heal_run != NULL) APR_TRY(apr_heal_run_begin(job->heal_run, job->out, &is_there, err));
+    if (is_there) {
+        take_finished(job);
+    } else {
+        if (hooks != NULL && hooks->begin != NULL) job->run.pipe.progress = hooks->begin(hooks->user);
+        status = run_somewhere(job, err);
+        if (hooks != NULL && hooks->end != NULL) hooks->end(hooks->user);
+    }
+    if (status == APR_OK && job->heal_run != NULL) return apr_heal_run_train(job->heal_run, job->out, err);
+    if (status == APR_OK && apr_convert_job_is_kept(job)) apr_kept_remove(job->out, "heal"); /* of a run that was to heal it */
+    return status;
+}
+
 apr_status apr_convert_job_run(apr_convert_job *job, apr_error *err)
 {
     const aprkit_tool_hooks *const hooks = job->hooks;
@@ -189,19 +227,16 @@ apr_status apr_convert_job_run(apr_convert_job *job, apr_error *err)
     APR_TRY(plan(job, err));
     APR_TRY(plan_tower(job, err));
     APR_TRY(open_feedback(job, err));
-    if (!job->dry_run) {
-        if (hooks != NULL && hooks->begin != NULL) job->run.pipe.progress = hooks->begin(hooks->user);
-        const apr_status status = run_somewhere(job, err);
-        if (hooks != NULL && hooks->end != NULL) hooks->end(hooks->user);
-        APR_TRY(status);
-        APR_TRY(write_tower(job, err));
-    }
+    APR_TRY(open_heal(job, err));
+    if (!job->dry_run) APR_TRY(run_all(job, err));
+    if (!job->dry_run) APR_TRY(write_tower(job, err));
     job->seconds = apr_seconds_now() - start;
     return hooks != NULL && hooks->show != NULL ? hooks->show(hooks->user, job, err) : APR_OK;
 }
 
 void apr_convert_job_close(apr_convert_job *job)
 {
+    apr_heal_run_close(job->heal_run);
     apr_feedback_run_close(job->feedback_run);
     apr_conversion_close(&job->conversion);
     apr_conversion_close(&job->tower);

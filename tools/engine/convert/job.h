@@ -8,6 +8,7 @@
 #include "convert/convert.h"
 #include "convert/run.h"
 #include "tools/engine/device/encoder.h"
+#include "tools/engine/heal/heal_run.h"
 #include "tools/engine/quantize/allocate.h"
 #include "tools/engine/quantize/feedback_run.h"
 #include "tools/engine/run/lora_set.h"
@@ -30,6 +31,7 @@ typedef struct apr_convert_job {
     bool dry_run;                         /* plan only */
     const apr_allocate_request *allocate; /* NULL: the recipe decides types */
     const apr_feedback_request *feedback; /* NULL: no error feedback */
+    const apr_heal_request *heal;         /* after error feedback; NULL: none */
     const apr_listener *listener;         /* of passes over a text; NULL: none */
 
     /* filled */
@@ -37,6 +39,7 @@ typedef struct apr_convert_job {
     apr_conversion tower;           /* of mmproj */
     uint64_t tower_bytes;           /* of its file */
     apr_feedback_run *feedback_run; /* NULL: no error feedback */
+    apr_heal_run *heal_run;         /* NULL: no healing. It may have refused, and `out` is then what error feedback made */
     apr_allocation allocation;
     uint64_t file_bytes; /* 0 in a dry run */
     char device[512];    /* the GPUs that encoded; empty: the host */

@@ -174,6 +174,8 @@ typedef struct outcome {
     const apr_conversion *tower;  /* of output->mmproj; NULL: none */
     uint64_t tower_bytes;         /* of the file; 0 in a dry run */
     apr_feedback_run *feedback;   /* NULL: no error feedback */
+    apr_heal_run *heal;           /* NULL: no healing */
+    apr_error refusal;            /* of the healing; text empty: none */
     apr_allocation allocation;    /* of types, if a target was given */
     uint64_t bytes_in, bytes_out; /* tensor data */
     uint64_t file_bytes;          /* 0 in a dry run */
@@ -304,7 +306,7 @@ static void facts_json(apr_json_text *json, const outcome *o)
     runs_json(json, &c->progress, &o->part);
     apr_lora_set_json(json, &o->lora);
     if (o->tower != NULL) tower_json(json, o);
-    if (o->feedback != NULL) apr_feedback_run_json(o->feedback, o->dry_run, json);
+    if (o->feedback != NULL) apr_feedback_run_json(o->feedback, o->heal, o->dry_run, json);
     apr_importance_json(json, c);
     for (int kind = APR_LOST; kind <= APR_NOTE; kind++) losses_json(json, &c->losses, (apr_loss_kind)kind);
     apr_json_packed(json, c, o->dry_run);
@@ -370,6 +372,7 @@ static apr_status write_page(const outcome *o, const apr_quant_sums *sums, const
                                    .conversion = o->conversion,
                                    .sums = sums,
                                    .feedback = o->dry_run ? NULL : o->feedback,
+                                   .heal = o->dry_run ? NULL : o->heal,
                                    .about = &about,
                                    .allocation = o->allocation.n_groups > 0 ? &o->allocation : NULL};
     apr_model made = {0}; /* not there in a dry run, and after a part of several */
@@ -533,7 +536,7 @@ static apr_status print_summary(const outcome *o, apr_error *err)
                apr_size_text(out, tensor_bytes(&o->tower->layout)));
     apr_importance_print(c);
     apr_print_packed(c, o->dry_run);
-    if (o->feedback != NULL) apr_feedback_run_print(o->feedback, o->dry_run);
+    if (o->feedback != NULL) apr_feedback_run_print(o->feedback, o->heal, o->dry_run);
     return o->allocation.n_groups > 0 ? apr_allocation_print(&o->allocation, err) : APR_OK;
 }
 
@@ -664,6 +667,7 @@ static apr_status prepare(void *user, apr_convert_job *job, apr_error *err)
     job->allocate = o->output->allocate;
     job->feedback = o->output->feedback;
     job->mmproj = o->output->mmproj;
+    job->heal = o->output->heal;
     job->listener = &o->listener;
     job->warn = show_warning;
     job->run.pipe.want_metrics = o->output->report != NULL;
@@ -686,7 +690,16 @@ static apr_progress begin(void *user)
     return progress;
 }
 
-static void end(void *user) { apr_meter_end(&((outcome *)user)->meter); }
+static void end(void *user)
+{
+    outcome *const o = user;
+    char what[4200];
+
+    apr_meter_end(&o->meter);
+    if (o->output->heal == NULL) return;
+    snprintf(what, sizeof what, "%.4000s is the file that ldlq made, without healing", o->out);
+    apr_guard_wrote(what);
+}
 
 static apr_status show(void *user, const apr_convert_job *job, apr_error *err)
 {
@@ -697,6 +710,8 @@ static apr_status show(void *user, const apr_convert_job *job, apr_error *err)
     o->tower = job->mmproj != NULL ? &job->tower : NULL;
     o->tower_bytes = job->tower_bytes;
     o->feedback = job->feedback_run;
+    o->heal = job->heal_run;
+    if (o->heal != NULL) o->refusal = apr_heal_run_figures(o->heal)->refusal;
     o->allocation = job->allocation;
     o->file_bytes = job->file_bytes;
     o->seconds = job->seconds;
@@ -779,6 +794,7 @@ apr_status apr_run_conversion(const apr_call *call, const char *in, const char *
     o.source = &model->model;
     apr_status status = check_formats(call, o.source, in, out, expect, &format, err);
     if (status == APR_OK) status = close_report(&o, convert(&o, model, format, err), err);
+    if (status == APR_OK && o.refusal.text[0] != '\0') status = apr_fail(err, APR_E_NO, "%s", o.refusal.text);
     aprkit_model_close(model);
     return status;
 }

@@ -53,6 +53,7 @@ typedef struct apr_output_options {
     apr_strings lora;
     const apr_allocate_request *allocate;        /* NULL: the recipe decides types */
     const struct apr_feedback_request *feedback; /* NULL: no error feedback. Not filled by an option; the command sets it */
+    const struct apr_heal_request *heal;         /* NULL: no healing. The same */
 } apr_output_options;
 
 /* Rows of an option table; `type` is the command's struct and `member` its apr_output_options. */

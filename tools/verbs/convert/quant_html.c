@@ -365,7 +365,7 @@ static void write_page(apr_report *page, const void *of)
     write_layers(out, s->sums);
     write_kinds(out, s->sums);
     write_importance(out, s->conversion, s->sums);
-    if (s->feedback != NULL) apr_feedback_run_html(s->feedback, out);
+    if (s->feedback != NULL) apr_feedback_run_html(s->feedback, s->heal, out);
     write_allocation(out, s->allocation);
     write_tensors(out, s);
     fprintf(out,

@@ -242,7 +242,136 @@ static void print_errors(const apr_feedback_run *run)
     printf("  error of products, relative to no feedback: %.3f rounded, %.3f after descent (mean of %zu tensors)\n", rounded, end, n);
 }
 
-void apr_feedback_run_html(const apr_feedback_run *run, FILE *page)
+/* --- healing --- */
+
+static void print_heal_plan(const apr_heal_plan *plan)
+{
+    char text[APR_SMALL_TEXT];
+
+    printf("  memory to heal: %s\n", apr_size_text(text, plan->bytes));
+    for (size_t i = 0; i < plan->n_lines; i++)
+        if (plan->lines[i].bytes > 0) printf("    %-52s %12s\n", plan->lines[i].what, apr_size_text(text, plan->lines[i].bytes));
+}
+
+static const char *judge_name(const apr_heal_request *r) { return r->judge != NULL ? r->judge->path : "text that the model wrote itself"; }
+
+/* "0.03724, before 0.04131 (0.901 of it)" */
+static const char *change_text(char text[128], double before, double after)
+{
+    char one[APR_SMALL_TEXT], two[APR_SMALL_TEXT], three[APR_SMALL_TEXT];
+    const int decimals = apr_decimals_of(before, 4);
+
+    snprintf(text, 128, "%s, before %s (%s of it)", apr_number_text(one, after, decimals), apr_number_text(two, before, decimals),
+             apr_number_text(three, before > 0.0 ? after / before : 1.0, 3));
+    return text;
+}
+
+static double share_turned(const apr_heal_figures *f)
+{
+    return f->changes.n_codes > 0 ? (double)f->changes.n_turned / (double)f->changes.n_codes : 0.0;
+}
+
+static void print_heal(const apr_heal_run *run)
+{
+    const apr_heal_request *const r = apr_heal_run_request(run);
+    const apr_heal_figures *const f = apr_heal_run_figures(run);
+    char change[128], fall[APR_SMALL_TEXT], error[APR_SMALL_TEXT];
+
+    printf("  healing: %lld steps of %lld tokens in windows of %lld\n", (long long)r->n_steps, (long long)r->n_tokens,
+           (long long)r->window);
+    if (f->refusal.text[0] == '\0' && !f->is_measured) print_heal_plan(apr_heal_run_plan(run));
+    if (!f->is_measured) return;
+    printf("  trained: %zu tensors, on ", f->n_tensors);
+    if (f->n_text > 0)
+        printf("%lld tokens of %s and, in turn, ", (long long)f->n_text,
+               r->text != NULL ? apr_printable(r->text->path) : "the calibration text");
+    printf("%lld that the model wrote\n", (long long)f->n_own);
+    if (f->n_left > 0) printf("  not trained: %zu tensors whose rows the file stores in another form\n", f->n_left);
+    printf("  KL divergence on %lld tokens of %s: %s\n", (long long)f->n_judge, apr_printable(judge_name(r)),
+           change_text(change, f->judge_before, f->judge_after));
+    printf("  lower by %s, standard error %s; the best of every 25 steps was step %lld\n",
+           apr_number_text(fall, f->fall, apr_decimals_of(f->fall, 3)),
+           apr_number_text(error, f->fall_error, apr_decimals_of(f->fall_error, 2)), (long long)f->best_step);
+    if (r->judge == NULL)
+        printf("  note: the model wrote part of the training text as well; --judge TEXT judges on a text of another kind\n");
+    printf("  KL divergence on the training text: %s\n", change_text(change, f->text_before, f->text_after));
+    printf("  codes turned: %s %%; largest change of a block's scale: %s %%\n", apr_number_text(fall, 100.0 * share_turned(f), 2),
+           apr_number_text(error, 100.0 * f->changes.largest_d, 1));
+    printf("  healing took %.2f s\n", f->seconds);
+}
+
+static void heal_plan_json(const apr_heal_plan *plan, apr_json_text *json)
+{
+    apr_json_uint(json, "planned_bytes", plan->bytes);
+    apr_json_open(json, "plan", '[');
+    for (size_t i = 0; i < plan->n_lines; i++) {
+        apr_json_open(json, NULL, '{');
+        apr_json_cstring(json, "key", plan->lines[i].key);
+        apr_json_cstring(json, "what", plan->lines[i].what);
+        apr_json_uint(json, "bytes", plan->lines[i].bytes);
+        apr_json_close(json, '}');
+    }
+    apr_json_close(json, ']');
+}
+
+static void heal_figures_json(const apr_heal_figures *f, apr_json_text *json)
+{
+    apr_json_uint(json, "tensors", f->n_tensors);
+    apr_json_uint(json, "tensors_in_another_form", f->n_left);
+    apr_json_int(json, "text_tokens", f->n_text);
+    apr_json_int(json, "own_tokens", f->n_own);
+    apr_json_int(json, "judge_tokens", f->n_judge);
+    apr_json_real(json, "judge_before", f->judge_before);
+    apr_json_real(json, "judge_after", f->judge_after);
+    apr_json_real(json, "fall", f->fall);
+    apr_json_real(json, "fall_standard_error", f->fall_error);
+    apr_json_int(json, "best_step", f->best_step);
+    apr_json_real(json, "training_text_before", f->text_before);
+    apr_json_real(json, "training_text_after", f->text_after);
+    apr_json_int(json, "codes", f->changes.n_codes);
+    apr_json_int(json, "codes_turned", f->changes.n_turned);
+    apr_json_real(json, "largest_change_of_d", f->changes.largest_d);
+    apr_json_real(json, "seconds", f->seconds);
+}
+
+static void heal_json(const apr_heal_run *run, apr_json_text *json)
+{
+    const apr_heal_request *const r = apr_heal_run_request(run);
+    const apr_heal_figures *const f = apr_heal_run_figures(run);
+
+    apr_json_open(json, "healing", '{');
+    apr_json_bool(json, "healed", f->is_healed);
+    if (f->refusal.text[0] != '\0') apr_json_cstring(json, "refusal", f->refusal.text);
+    apr_json_int(json, "steps", r->n_steps);
+    apr_json_int(json, "tokens_of_a_step", r->n_tokens);
+    apr_json_int(json, "window", r->window);
+    apr_json_real(json, "rate", r->rate);
+    if (r->text != NULL) apr_json_cstring(json, "text", r->text->path);
+    apr_json_cstring(json, "judge", judge_name(r));
+    heal_plan_json(apr_heal_run_plan(run), json);
+    if (f->is_measured) heal_figures_json(f, json);
+    apr_json_close(json, '}');
+}
+
+static void write_heal(const apr_heal_run *run, FILE *page)
+{
+    const apr_heal_request *const r = apr_heal_run_request(run);
+    const apr_heal_figures *const f = apr_heal_run_figures(run);
+    char change[128];
+
+    apr_html_section(page, "Healing");
+    if (f->refusal.text[0] != '\0') apr_html_print(page, "<p>%s.</p>\n", f->refusal.text);
+    if (!f->is_measured) return;
+    apr_html_print(page, "<p class=\"soft\">KL divergence on <code>%s</code>: %s", judge_name(r),
+                   change_text(change, f->judge_before, f->judge_after));
+    fprintf(page, ", lower by %.3g (standard error %.2g), after %lld of %lld steps.", f->fall, f->fall_error, (long long)f->best_step,
+            (long long)r->n_steps);
+    fprintf(page, " On the training text: %s.", change_text(change, f->text_before, f->text_after));
+    fprintf(page, " %.2f %% of the codes turned; the largest change of a block's scale is %.1f %%.</p>\n", 100.0 * share_turned(f),
+            100.0 * f->changes.largest_d);
+}
+
+static void write_feedback(const apr_feedback_run *run, FILE *page)
 {
     double rounded, end;
     const size_t n = mean_errors(run, &rounded, &end);
@@ -287,7 +416,7 @@ static void print_plan(const apr_feedback_run *run, bool dry_run)
     printf("  factors computed by %s\n", run->solver);
 }
 
-void apr_feedback_run_print(const apr_feedback_run *run, bool dry_run)
+static void print_feedback(const apr_feedback_run *run, bool dry_run)
 {
     const forecast f = forecast_of(run);
     char sums[APR_SMALL_TEXT], factors[APR_SMALL_TEXT], held[APR_SMALL_TEXT];
@@ -343,7 +472,7 @@ static void tensor_json(apr_json_text *json, const apr_feedback_run *run, size_t
     apr_json_close(json, '}');
 }
 
-void apr_feedback_run_json(const apr_feedback_run *run, bool dry_run, apr_json_text *json)
+static void feedback_json(const apr_feedback_run *run, bool dry_run, apr_json_text *json)
 {
     const forecast f = forecast_of(run);
     char crc[16];
@@ -376,6 +505,26 @@ void apr_feedback_run_json(const apr_feedback_run *run, bool dry_run, apr_json_t
         if (run->facts[i].is_wanted) tensor_json(json, run, i);
     apr_json_close(json, ']');
     apr_json_close(json, '}');
+}
+
+/* --- both --- */
+
+void apr_feedback_run_print(const apr_feedback_run *run, const apr_heal_run *heal, bool dry_run)
+{
+    print_feedback(run, dry_run);
+    if (heal != NULL) print_heal(heal);
+}
+
+void apr_feedback_run_json(const apr_feedback_run *run, const apr_heal_run *heal, bool dry_run, apr_json_text *json)
+{
+    feedback_json(run, dry_run, json);
+    if (heal != NULL) heal_json(heal, json);
+}
+
+void apr_feedback_run_html(const apr_feedback_run *run, const apr_heal_run *heal, FILE *page)
+{
+    write_feedback(run, page);
+    if (heal != NULL) write_heal(heal, page);
 }
 
 /* --- sums, as JSON --- */

@@ -4,6 +4,7 @@
 
 #include "formats/base/json.h"
 #include "formats/files/out.h"
+#include "tools/engine/heal/heal_run.h"
 #include "tools/engine/quantize/allocate.h"
 #include "tools/engine/quantize/feedback_run.h"
 #include "tools/engine/quantize/quant_sums.h"
@@ -17,9 +18,10 @@ void apr_importance_json(apr_json_text *json, const apr_conversion *conversion);
 apr_status apr_allocation_print(const apr_allocation *a, apr_error *err);
 void apr_allocation_json(apr_json_text *json, const apr_allocation *a);
 
-/* Error feedback. Dry run: memory and multiplications needed. Otherwise: the result for the tensors. */
-void apr_feedback_run_print(const apr_feedback_run *run, bool dry_run);
-void apr_feedback_run_json(const apr_feedback_run *run, bool dry_run, apr_json_text *json);
+/* Error feedback, and healing after it (NULL: none). Dry run: memory and multiplications needed. Otherwise: the result for the tensors, and
+ * what healing changed, or why it did not. */
+void apr_feedback_run_print(const apr_feedback_run *run, const apr_heal_run *heal, bool dry_run);
+void apr_feedback_run_json(const apr_feedback_run *run, const apr_heal_run *heal, bool dry_run, apr_json_text *json);
 
 /* "by_purpose" and "by_layer". */
 void apr_quant_sums_json(apr_json_text *json, const apr_quant_sums *sums);
@@ -30,8 +32,8 @@ void apr_quant_sums_json(apr_json_text *json, const apr_quant_sums *sums);
 static inline bool apr_item_is_bare(const apr_pipe_item *item) { return apr_item_uses_importance(item) && item->importance == NULL; }
 /* "q4_k 0.0123  q5_k 0.00401": what was measured for a group. Returns text. */
 const char *apr_allocate_offers_text(const apr_allocate_group *group, char *text, size_t capacity);
-/* The section on error feedback. */
-void apr_feedback_run_html(const apr_feedback_run *run, FILE *page);
+/* The sections on error feedback and on healing. */
+void apr_feedback_run_html(const apr_feedback_run *run, const apr_heal_run *heal, FILE *page);
 
 #define APR_QUANT_HTML_MARK "content=\"aprquant report\"" /* in every report's head; see apr_html_open */
 
@@ -41,6 +43,7 @@ typedef struct apr_quant_shown {
     const apr_conversion *conversion;
     const apr_quant_sums *sums;
     const apr_feedback_run *feedback; /* NULL: no error feedback */
+    const apr_heal_run *heal;         /* NULL: no healing */
     const apr_page_about *about;
     const apr_allocation *allocation; /* NULL: types were not chosen by divergence */
 } apr_quant_shown;

@@ -2,7 +2,7 @@
 #include "formats/packed/packed_layouts.h"
 #include "tools/cli/type_words.h"
 #include "tools/cli/values.h"
-#include "tools/engine/quantize/feedback_run.h"
+#include "tools/engine/heal/heal_run.h"
 #include "tools/engine/quantize/ggml_rules.h"
 #include "tools/report/text.h"
 #include "tools/verbs/convert/conversion.h"
@@ -158,6 +158,9 @@ typedef struct quant_options {
     int method;
     int64_t n_rounds;
     apr_feedback_request feedback;
+    bool heal;
+    const char *judge, *heal_text;
+    apr_heal_request healing;
     const char *head_type, *embedding_type;
     bool pure, leaves_head;
     const char *layout;
@@ -213,6 +216,21 @@ static const apr_option quant_table[] = {
      APR_TO(quant_options, feedback.options.damping), .min = 1e-6, .max = 10},
     {"rounds", 0, APR_OPTION_INT, "N", "4", "ldlq: rounds that improve codes and scales once more after the error feedback",
      APR_TO(quant_options, n_rounds), .min = 0, .max = 100},
+    {"heal", 0, APR_OPTION_FLAG, NULL, NULL,
+     "after ldlq, train codes, scales, gains and biases on the divergence from IN, in the same bytes; exit 1 and no change if it does not "
+     "help",
+     APR_TO(quant_options, heal), .group = "Healing"},
+    {"judge", 0, APR_OPTION_STRING, "TEXT", NULL,
+     "heal: a text of another kind than the calibration's, on which the result must be better; without it the model writes one",
+     APR_TO(quant_options, judge)},
+    {"heal-text", 0, APR_OPTION_STRING, "TEXT", NULL,
+     "heal: a text to train on, in turn with one that the model writes; without it that of --calibration",
+     APR_TO(quant_options, heal_text)},
+    {"heal-steps", 0, APR_OPTION_INT, "N", "200", "heal: steps of training", APR_TO(quant_options, healing.n_steps), .min = 1, .max = 1e6},
+    {"heal-tokens", 0, APR_OPTION_INT, "N", "512", "heal: tokens of a step, in windows of --window (256 without it)",
+     APR_TO(quant_options, healing.n_tokens), .min = 2, .max = 1e8},
+    {"heal-rate", 0, APR_OPTION_REAL, "X", "1", "heal: multiplies the learning rates", APR_TO(quant_options, healing.rate), .min = 1e-6,
+     .max = 1e35},
     {"pure", 0, APR_OPTION_FLAG, NULL, NULL, "all matrices but the head in one type: q4_k for q4_k_m", APR_TO(quant_options, pure),
      .group = "As in llama-quantize"},
     {"output-tensor-type", 0, APR_OPTION_STRING, "TYPE", NULL, "type of the output head, or of an embedding that is also the head",
@@ -243,6 +261,8 @@ static const char *const examples[] = {
     "effect",
     "aprquant --to q4_k_m --method ldlq --calibration text.txt checkpoint/ out.gguf # with error feedback, as GPTQ",
     "aprquant --to q4_k_m --method ldlq checkpoint/ out.gguf # the same, calibrated on the model's own text",
+    "aprquant --to q4_k_m --method ldlq --heal --heal-text text.txt --judge other.txt checkpoint/ out.gguf # then trained in the same "
+    "bytes",
     "aprquant --to q4_k_m --resume checkpoint/ out.gguf      # continues where the same command was interrupted",
     "aprquant --to q4_k_m --part 3/8 checkpoint/ out.gguf    # one of 8 runs, on any host; then once with --finish",
     NULL,
@@ -334,6 +354,7 @@ static apr_status check_method(const quant_options *o, apr_error *err)
     return APR_OK;
 }
 
+static bool heals(const apr_call *call) { return ((const quant_options *)call->options)->heal; }
 static bool has_feedback(const apr_call *call) { return ((const quant_options *)call->options)->method == METHOD_LDLQ; }
 static bool has_target(const apr_call *call) { return apr_allocate_is_asked(&((const quant_options *)call->options)->allocate); }
 static bool reads_a_text(const apr_call *call) { return has_feedback(call) || has_target(call); }
@@ -345,6 +366,12 @@ static const apr_need needs[] = {
     {"calibration-memory", "--method ldlq", has_feedback},
     {"damping", "--method ldlq", has_feedback},
     {"rounds", "--method ldlq", has_feedback},
+    {"heal", "--method ldlq", has_feedback},
+    {"judge", "--heal", heals},
+    {"heal-text", "--heal", heals},
+    {"heal-steps", "--heal", heals},
+    {"heal-tokens", "--heal", heals},
+    {"heal-rate", "--heal", heals},
     {"target-tokens", "--target-bpw, --target-size or --target-kld", has_target},
     {"max-shard", "a folder for OUT", apr_writes_a_folder},
     {"mmproj", "a .gguf for OUT", apr_writes_a_gguf},
@@ -388,8 +415,26 @@ static apr_status choose_layout(const apr_call *call, apr_recipe_options *recipe
     return APR_OK;
 }
 
-/* text: the calibration text; NULL: --calibration was not given. */
-static apr_status quantize(const apr_call *call, const char *to, const apr_text_input *text, apr_arena *arena, apr_error *err)
+/* Healing changes a finished file as a whole. */
+static apr_status check_heal(const apr_call *call, apr_error *err)
+{
+    const quant_options *const o = call->options;
+
+    if (!o->heal) return APR_OK;
+    if (o->output.runs.part != NULL || o->output.runs.finish)
+        return apr_fail(err, APR_E_USAGE,
+                        "--heal trains all tensors in one run: leave out --part and --finish (--resume continues an interrupted run)");
+    if (apr_writes_a_folder(call)) return apr_fail(err, APR_E_USAGE, "--heal writes one file: give an OUT that ends in .gguf or .apr");
+    return APR_OK;
+}
+
+/* The texts of options: of the calibration; of a healing, to train on and to judge by. */
+enum { CALIBRATION, HEALING, JUDGE, N_TEXTS };
+
+/* NULL where the option was not given. */
+static const apr_text_input *text_of(const apr_text_input *texts, int i) { return texts[i].path != NULL ? &texts[i] : NULL; }
+
+static apr_status quantize(const apr_call *call, const char *to, const apr_text_input *texts, apr_arena *arena, apr_error *err)
 {
     const quant_options *const o = call->options;
     apr_recipe_options recipe = {.mixture = to, .n_overrides = o->tensors.n_items, .allow_requantize = o->allow_requantize};
@@ -404,17 +449,23 @@ static apr_status quantize(const apr_call *call, const char *to, const apr_text_
     apr_output_options output = o->output;
     apr_allocate_request allocate = o->allocate;
     if (apr_allocate_is_asked(&allocate)) {
-        allocate.text = text;
+        allocate.text = text_of(texts, CALIBRATION);
         allocate.window = o->window > 0 ? o->window : 256;
         output.allocate = &allocate;
         if (recipe.mixture == NULL) recipe.mixture = "q4_k_m"; /* for tensors whose type is not chosen */
     }
     apr_feedback_request feedback = o->feedback;
-    feedback.calibration = text;
+    feedback.calibration = text_of(texts, CALIBRATION);
     feedback.plan_only = o->output.dry_run;
     feedback.window = o->window > 0 ? o->window : 512;
     feedback.options.rounds = o->n_rounds > 0 ? (int)o->n_rounds : -1;
     if (o->method == METHOD_LDLQ) output.feedback = &feedback;
+    apr_heal_request healing = o->healing;
+    healing.text = text_of(texts, HEALING);
+    healing.judge = text_of(texts, JUDGE);
+    healing.window = o->window > 0 ? o->window : 256;
+    if (o->heal) output.heal = &healing;
+    APR_TRY(check_heal(call, err));
     return apr_run_conversion(call, call->operands[0], call->operands[1], APR_FORMAT_NONE, APR_FORMAT_NONE, &output, &recipe, err);
 }
 
@@ -423,14 +474,17 @@ static apr_status run_named(const apr_call *call, const operands_read *named, ap
     const quant_options *const o = call->options;
     const char *const operands[] = {call->operands[0], named->out};
     apr_call now = *call;
-    apr_text_input text = {0};
+    const char *const paths[N_TEXTS] = {o->calibration, o->heal_text, o->judge};
+    apr_text_input texts[N_TEXTS] = {0};
+    apr_status status = APR_OK;
 
     if (named->threads > 0) omp_set_num_threads((int)named->threads);
     now.operands = operands;
     now.n_operands = 2;
-    if (o->calibration != NULL) APR_TRY(apr_text_input_open(&text, o->calibration, err));
-    const apr_status status = quantize(&now, named->to, o->calibration != NULL ? &text : NULL, arena, err);
-    apr_text_input_close(&text);
+    for (int i = 0; i < N_TEXTS && status == APR_OK; i++)
+        if (paths[i] != NULL) status = apr_text_input_open(&texts[i], paths[i], err);
+    if (status == APR_OK) status = quantize(&now, named->to, texts, arena, err);
+    for (int i = 0; i < N_TEXTS; i++) apr_text_input_close(&texts[i]);
     return status;
 }
 

@@ -1,0 +1,97 @@
+/* heal_plan.c - see heal_plan.h. */
+#include "tools/engine/heal/heal_plan.h"
+
+#include "quant/heal/latents.h"
+#include "runtime/check/compare.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <unistd.h>
+
+static void add_line(apr_heal_plan *plan, const char *key, const char *what, uint64_t bytes)
+{
+    if (plan->n_lines < APR_HEAL_LINES) plan->lines[plan->n_lines++] = (apr_train_line){key, what, bytes};
+    plan->bytes += bytes;
+}
+
+/* Latents and best blocks of all tensors of the output that can be trained. */
+static void add_tensors(apr_heal_plan *plan, const apr_conversion *c)
+{
+    uint64_t latents = 0, best = 0, stored = 0, source = 0;
+
+    for (size_t i = 0; i < c->layout.n_tensors; i++) {
+        const apr_tensor *const t = &c->layout.tensors[i];
+        const bool is_float = apr_dtypes[t->dtype].class_of == APR_CLASS_FLOAT;
+        stored += t->n_bytes;
+        if (!apr_latents_support(t->dtype) || is_float != (t->rank == 1)) continue;
+        latents += apr_latents_bytes(t->dtype, apr_tensor_elems(t));
+        best += t->n_bytes;
+    }
+    for (size_t i = 0; i < c->source->n_tensors; i++) source += c->source->tensors[i].n_bytes;
+    add_line(plan, "heal.source", "the source, mapped", source);
+    add_line(plan, "heal.file", "the quantized file, mapped", stored);
+    add_line(plan, "heal.latents", "latents, with means and squares of gradients", latents);
+    add_line(plan, "heal.best", "the best blocks", best);
+}
+
+static uint64_t pass_bytes(const apr_train *train)
+{
+    size_t n;
+    uint64_t bytes = 0;
+    const apr_train_line *const lines = apr_train_plan(train, &n);
+
+    for (size_t i = 0; i < n; i++) bytes += lines[i].bytes;
+    return bytes;
+}
+
+/* The student's lines, and the teacher's as one. */
+static apr_status add_passes(apr_heal_plan *plan, const apr_heal_needs *needs, apr_error *err)
+{
+    apr_train *student;
+    size_t n;
+
+    APR_TRY(apr_train_open(&student, needs->source, &needs->student, err));
+    const apr_train_line *const lines = apr_train_plan(student, &n);
+    for (size_t i = 0; i < n; i++) add_line(plan, lines[i].key, lines[i].what, lines[i].bytes);
+    apr_train_close(student);
+    add_line(plan, "heal.teacher", "evaluating the source", pass_bytes(needs->teacher));
+    return APR_OK;
+}
+
+/* What two sessions allocate besides their weights, which are in the files. */
+static apr_status add_sessions(apr_heal_plan *plan, const apr_heal_needs *needs, apr_error *err)
+{
+    const int64_t vocab_size = apr_train_program(needs->teacher)->vocab_size;
+    uint64_t bytes = 0;
+    apr_plan session;
+
+    APR_TRY(apr_session_forecast(&session, needs->source, &needs->session, err));
+    for (size_t i = 0; i < session.n_lines; i++) bytes += session.lines[i].id >= APR_LINE_CONTEXT ? session.lines[i].bytes : 0;
+    apr_plan_close(&session);
+    add_line(plan, "heal.judge", "two sessions to judge with", 2 * bytes);
+    add_line(plan, "heal.logits", "logits of the source while judging", apr_compare_bytes(vocab_size, needs->session.n_ctx, 0));
+    return APR_OK;
+}
+
+static apr_status refuse_memory(const apr_heal_plan *plan, apr_error *err)
+{
+    const long n_pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+    const uint64_t has = n_pages > 0 && page > 0 ? (uint64_t)n_pages * (uint64_t)page : UINT64_MAX, mib = 1 << 20;
+    char lines[640] = "";
+
+    if (plan->bytes <= has) return APR_OK;
+    for (size_t i = 0, n = 0; i < plan->n_lines && n < sizeof lines; i++)
+        n += (size_t)snprintf(lines + n, sizeof lines - n, "%s%s %" PRIu64, i > 0 ? ", " : "", plan->lines[i].what,
+                              plan->lines[i].bytes / mib);
+    return apr_fail(err, APR_E_MEMORY, "--heal needs %" PRIu64 " MiB: %s; this machine has %" PRIu64 " MiB; leave out --heal",
+                    plan->bytes / mib, lines, has / mib);
+}
+
+apr_status apr_heal_plan_make(apr_heal_plan *plan, const apr_heal_needs *needs, apr_error *err)
+{
+    *plan = (apr_heal_plan){0};
+    add_tensors(plan, needs->conversion);
+    APR_TRY(add_passes(plan, needs, err));
+    APR_TRY(add_sessions(plan, needs, err));
+    return refuse_memory(plan, err);
+}

@@ -1,0 +1,30 @@
+/* heal_plan.h - the memory that a healing takes on the host, line by line. */
+#ifndef APR_ENGINE_HEAL_PLAN_H
+#define APR_ENGINE_HEAL_PLAN_H
+
+#include "convert/convert.h"
+#include "runtime/session/session.h"
+#include "runtime/train/train.h"
+
+enum { APR_HEAL_LINES = 32 };
+
+/* What is allocated, and what is mapped. */
+typedef struct apr_heal_plan {
+    apr_train_line lines[APR_HEAL_LINES];
+    size_t n_lines;
+    uint64_t bytes; /* sum */
+} apr_heal_plan;
+
+/* What is planned for. */
+typedef struct apr_heal_needs {
+    const apr_conversion *conversion;
+    const apr_model *source;  /* canonical */
+    const apr_train *teacher; /* opened on it */
+    apr_train_options student;
+    apr_session_options session; /* of both sessions that judge */
+} apr_heal_needs;
+
+/* APR_E_MEMORY: more than this machine has; the message has all lines. APR_E_UNSUPPORTED: an operation has no backward pass. */
+apr_status apr_heal_plan_make(apr_heal_plan *plan, const apr_heal_needs *needs, apr_error *err);
+
+#endif
