@@ -2,7 +2,7 @@
 """types.py DATA BUILD OURS THEIRS - the perplexity of one window of text with a model of each type: ours and llama.cpp's.
 
 Each type that aprquant writes into a GGUF: tests/data/tiny-qwen2 is quantized, and both compute the logits of 500 tokens of heldout.txt.
-Exit 1 if a perplexity differs by more than 2 % or a file does not load. llama.cpp rounds the inputs of products to 8 bits.
+types.txt is what it printed last. Exit 1 if a perplexity differs by more than 2 % or a file does not load. llama.cpp rounds the inputs of products to 8 bits.
 """
 import array, math, os, subprocess, sys
 
