@@ -7,6 +7,7 @@
 #include "formats/tensor/composed.h"
 #include "formats/tensor/text_config.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -142,6 +143,12 @@ static apr_status need_int(const planner *p, const cJSON *part, const char *key,
     return lacks(p, part == p->vision ? "vision_config of config.json" : "config.json", key);
 }
 
+/* A number that may be absent; *value then stays. */
+static apr_status may_int(const planner *p, const cJSON *part, const char *key, int64_t *value)
+{
+    return apr_json_get(part, key) != NULL ? need_int(p, part, key, value) : APR_OK;
+}
+
 static double real_or(const cJSON *part, const char *key, double otherwise)
 {
     double value;
@@ -153,26 +160,31 @@ static apr_status stated_size(planner *p, int64_t *size) { return need_int(p, p-
 /* Qwen2-VL scales images itself: llama.cpp takes this size where none is stated. */
 static apr_status size_or_560(planner *p, int64_t *size)
 {
-    if (!apr_json_get_int(p->vision, "image_size", size)) *size = 560;
-    return APR_OK;
+    *size = 560;
+    return may_int(p, p->vision, "image_size", size);
 }
 
 /* Qwen3-VL has learned positions for a square of patches. */
 static apr_status size_of_positions(planner *p, int64_t *size)
 {
-    int64_t patch;
+    int64_t patch, n_positions = 2304;
 
-    if (apr_json_get_int(p->vision, "image_size", size)) return APR_OK;
+    *size = 0;
+    APR_TRY(may_int(p, p->vision, "image_size", size));
     APR_TRY(need_int(p, p->vision, "patch_size", &patch));
-    *size = (int64_t)(sqrt(real_or(p->vision, "num_position_embeddings", 2304.0)) * (double)patch);
-    return APR_OK;
+    APR_TRY(may_int(p, p->vision, "num_position_embeddings", &n_positions));
+    if (*size == 0) *size = (int64_t)(sqrt((double)n_positions) * (double)patch);
+    return *size <= INT32_MAX ? APR_OK : lacks(p, "vision_config of config.json", "num_position_embeddings");
 }
 
 /* ---- keys ---- */
 
 static apr_status put_int(planner *p, const char *key, int64_t value) { return apr_kv_set_int(&p->kv, key, APR_KV_U32, value, p->err); }
 
-static apr_status put_f32(planner *p, const char *key, double value) { return apr_kv_set_f32(&p->kv, key, (float)value, p->err); }
+static apr_status put_f32(planner *p, const char *key, double value)
+{
+    return fabs(value) <= FLT_MAX ? apr_kv_set_f32(&p->kv, key, (float)value, p->err) : lacks(p, "config.json", "epsilon");
+}
 
 static apr_status put_text(planner *p, const char *key, const char *text)
 {
@@ -194,7 +206,7 @@ static apr_status put_numbers(planner *p, const char *key, const char *name)
     for (int i = 0; i < n; i++) {
         const cJSON *const item = cJSON_GetArrayItem(list, i);
         uint32_t bits;
-        if (!cJSON_IsNumber(item) || !isfinite(item->valuedouble)) return lacks(p, "preprocessor_config.json", name);
+        if (!cJSON_IsNumber(item) || !(fabs(item->valuedouble) <= FLT_MAX)) return lacks(p, "preprocessor_config.json", name);
         const float value = (float)item->valuedouble;
         memcpy(&bits, &value, sizeof bits);
         apr_store_le32(bytes + 4 * i, bits);
@@ -262,10 +274,11 @@ static apr_status put_deepstack_layers(planner *p)
 
 static apr_status add_qwen3_keys(planner *p)
 {
-    int64_t merge;
+    int64_t merge = 0;
 
     APR_TRY(apr_kv_set_bool(&p->kv, "clip.use_gelu", true, p->err));
-    if (apr_json_get_int(p->vision, "spatial_merge_size", &merge)) APR_TRY(put_int(p, "clip.vision.spatial_merge_size", merge));
+    APR_TRY(may_int(p, p->vision, "spatial_merge_size", &merge));
+    if (merge > 0) APR_TRY(put_int(p, "clip.vision.spatial_merge_size", merge));
     APR_TRY(put_f32(p, "clip.vision.attention.layer_norm_epsilon", real_or(apr_json_get(p->config, "text_config"), "rms_norm_eps", 1e-6)));
     return put_deepstack_layers(p);
 }
@@ -286,15 +299,15 @@ static apr_status add_gemma3_keys(planner *p)
 static apr_status add_pixtral_keys(planner *p)
 {
     const char *const act = apr_json_get_string(p->vision, "hidden_act");
-    int64_t merge;
+    int64_t merge = 0;
 
     APR_TRY(put_f32(p, "clip.vision.attention.layer_norm_epsilon", real_or(p->vision, "layer_norm_eps", 1e-5)));
     if (act == NULL || (strcmp(act, "silu") != 0 && strcmp(act, "gelu") != 0))
         return apr_fail(p->err, APR_E_UNSUPPORTED, "%s: hidden_act of vision_config in config.json is %s, llama.cpp has only silu and gelu",
                         p->source->path, act != NULL ? act : "missing");
     APR_TRY(apr_kv_set_bool(&p->kv, *act == 's' ? "clip.use_silu" : "clip.use_gelu", true, p->err));
-    if (!apr_json_get_int(p->config, "spatial_merge_size", &merge)) return APR_OK;
-    return put_int(p, "clip.vision.spatial_merge_size", merge);
+    APR_TRY(may_int(p, p->config, "spatial_merge_size", &merge));
+    return merge > 0 ? put_int(p, "clip.vision.spatial_merge_size", merge) : APR_OK;
 }
 
 static const tower towers[] = {
@@ -345,7 +358,7 @@ static apr_status add_keys(planner *p)
     int64_t text_width, image, patch, mlp;
 
     APR_TRY(add_general_keys(p));
-    if (!apr_json_get_int(p->text, "hidden_size", &text_width)) APR_TRY(need_int(p, p->config, "hidden_size", &text_width));
+    APR_TRY(need_int(p, apr_json_get(p->text, "hidden_size") != NULL ? p->text : p->config, "hidden_size", &text_width));
     APR_TRY(p->tower->find_image_size(p, &image));
     APR_TRY(need_int(p, p->vision, "patch_size", &patch));
     APR_TRY(need_int(p, p->vision, p->tower->mlp, &mlp));

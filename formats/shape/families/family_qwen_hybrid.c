@@ -312,7 +312,7 @@ static apr_status settle_ling(const apr_config_reading *r)
 
     APR_TRY(apr_config_bool(r, "kda_safe_gate", &is_bounded));
     APR_TRY(apr_config_real(r, apr_config_find(r, "kda_lower_bound"), "kda_lower_bound", &bound));
-    if (is_bounded && !(bound < 0.0)) return apr_config_refuse(r, "its \"kda_lower_bound\" is %g", bound);
+    if (is_bounded && !(bound < 0.0 && bound >= -1e6)) return apr_config_refuse(r, "its \"kda_lower_bound\" is %g", bound);
     r->h->kda_bound = is_bounded ? -bound : 0.0;
     if (!apr_config_has(r, "linear_head_dim")) APR_TRY(apr_config_int(r, "head_dim", &r->h->linear_value_head_dim));
     if (!apr_config_has(r, "linear_num_heads")) r->h->linear_num_value_heads = r->h->num_heads;
