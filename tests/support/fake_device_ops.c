@@ -152,7 +152,8 @@ static apr_op_args token_of_delta(const apr_delta_args *all, int64_t t)
     apr_op_args one = {.delta = *all};
     one.delta.n_tokens = 1;
     one.delta.qkv += t * (2 * all->n_key_heads * all->key_dim + all->n_value_heads * all->value_dim);
-    one.delta.a += t * all->n_value_heads, one.delta.b += t * all->n_value_heads, one.delta.out += t * all->n_value_heads * all->value_dim;
+    one.delta.a += t * all->n_value_heads * apr_delta_gates(all), one.delta.b += t * all->n_value_heads,
+        one.delta.out += t * all->n_value_heads * all->value_dim;
     one.delta.state = state_of(all->state, all->slots, all->slot_bytes, t);
     return one;
 }
