@@ -20,4 +20,4 @@ grep -c '"healed":false' report.json
 heal --heal-rate 1e34 --heal-steps 9 --judge short.txt data/tiny-llama -f out.gguf | grep -v note; cmp ldlq.gguf out.gguf && echo 'as ldlq made it'
 # judged on the model's own text, which another seed gives
 heal --heal-rate 1e-6 data/tiny-llama -f out.gguf >/dev/null; echo $?
-aprquant --to q4_0 --method ldlq --heal --window 64 --dry-run data/tiny-llama dry.gguf | sed -n '/healing/,/sessions/p' | sed -E 's/[0-9.]+ [KMG]?i?B$/x/; s/: [0-9.]+ MiB/: x/'
+aprquant --to q4_0 --method ldlq --heal --window 64 --dry-run data/tiny-llama dry.gguf | grep -E 'healing|to heal|mapped|latents|best blocks|to judge' | sed -E 's/ +[0-9.]+ [KMG]?i?B$/ x/; s/: [0-9.]+ MiB/: x/'

@@ -44,7 +44,7 @@ static const apr_value_word values[] = {
     {"FILE", "state tools loss", APR_OFFER_FILE, "json"},
     {"FILE", "text", APR_OFFER_FILE, "txt"},
     {"FILE", NULL, APR_OFFER_FILE},
-    {"TEXT", "calibration text", APR_OFFER_FILE, "txt"},
+    {"TEXT", "calibration text judge heal-text", APR_OFFER_FILE, "txt"},
     {"TEXT", NULL, APR_OFFER_NOTHING},
     {"CONFIG", NULL, APR_OFFER_FILE, "json"},
     {"DIR", NULL, APR_OFFER_FOLDER},

@@ -276,7 +276,7 @@ static apr_status choose_tensors(apr_heal_run *run, bool *wanted, apr_error *err
     for (size_t i = 0; i < n; i++) {
         const size_t at = apr_trained_find(run->stored.tensors, run->stored.n_tensors, read[i]);
         if (at != SIZE_MAX) wanted[at] = true;
-        run->figures.n_left += at == SIZE_MAX && read[i]->rank >= 2 && apr_latents_support(read[i]->dtype);
+        run->figures.n_left += at == SIZE_MAX && apr_dtypes[read[i]->dtype].class_of == APR_CLASS_BLOCK;
     }
     apr_train_close(train);
     for (size_t i = 0; i < run->stored.n_tensors; i++) run->figures.n_tensors += wanted[i];

@@ -24,7 +24,7 @@ typedef struct apr_heal_request {
 } apr_heal_request;
 
 typedef struct apr_heal_figures {
-    size_t n_tensors, n_left;         /* trained; of a type that can be, but not read as they are stored */
+    size_t n_tensors, n_left;         /* trained; in blocks, but of a type or an order of rows that cannot be */
     int64_t n_text, n_own, n_judge;   /* tokens of the calibration text, of the model's own, of the judging text */
     double judge_before, judge_after; /* mean divergence */
     double fall, fall_error;          /* of the paired difference: mean over windows and standard error */

@@ -286,7 +286,7 @@ static void print_heal(const apr_heal_run *run)
         printf("%lld tokens of %s and, in turn, ", (long long)f->n_text,
                r->text != NULL ? apr_printable(r->text->path) : "the calibration text");
     printf("%lld that the model wrote\n", (long long)f->n_own);
-    if (f->n_left > 0) printf("  not trained: %zu tensors whose rows the file stores in another form\n", f->n_left);
+    if (f->n_left > 0) printf("  not trained: %zu quantized tensors, whose type or order of rows cannot be\n", f->n_left);
     printf("  KL divergence on %lld tokens of %s: %s\n", (long long)f->n_judge, apr_printable(judge_name(r)),
            change_text(change, f->judge_before, f->judge_after));
     printf("  lower by %s, standard error %s; the best of every 25 steps was step %lld\n",
@@ -317,7 +317,7 @@ static void heal_plan_json(const apr_heal_plan *plan, apr_json_text *json)
 static void heal_figures_json(const apr_heal_figures *f, apr_json_text *json)
 {
     apr_json_uint(json, "tensors", f->n_tensors);
-    apr_json_uint(json, "tensors_in_another_form", f->n_left);
+    apr_json_uint(json, "tensors_left", f->n_left);
     apr_json_int(json, "text_tokens", f->n_text);
     apr_json_int(json, "own_tokens", f->n_own);
     apr_json_int(json, "judge_tokens", f->n_judge);
