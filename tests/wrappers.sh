@@ -32,7 +32,7 @@ wrap() {
     [ -z "$some" ] || echo "$1 as $2: $(grep -c ' pass ' figures) figures, $left tensors left out"
 }
 
-alone=" bamba falcon_h1 gpt2 gpt_neox opt " # not published inside of larger models
+alone=" bailing_hybrid bamba falcon_h1 gpt2 gpt_neox opt " # not published inside of larger models
 [ $# -gt 0 ] || set -- $(cd "$here/data/families" && ls -d -- */ | tr -d / | while read -r name; do
     case $alone in *" $name "*) ;; *) echo "$name" ;; esac
 done)
