@@ -19,7 +19,7 @@ say aprquant -q -f --target-bpw 5 --calibration text.gguf data/tiny-qwen2 text.g
 say aprrun imatrix data/tiny-qwen2 short.txt -o there.gguf
 say aprrun imatrix data/tiny-qwen2 short.txt -o kept.gguf --resume
 echo '--- what has no room for the smallest types'
-say aprquant -q --target-bpw 2 --calibration short.txt data/tiny-qwen2 out.gguf
+say aprquant -q --target-bpw 1.5 --calibration short.txt data/tiny-qwen2 out.gguf
 say aprquant -q --target-size 100K --calibration short.txt data/tiny-qwen2 out.gguf
 echo '---'
 ls && cat there.gguf
