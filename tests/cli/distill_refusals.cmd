@@ -17,6 +17,7 @@ say learn text.txt -o student -f
 say learn text.txt -o out/ --hash
 say aprrun distill data/tiny-qwen2 data/tiny-qwen2/tiny-qwen2-Q4_K_M.gguf text.txt -o out/
 say aprrun distill data/gguf/qwen3.gguf student text.txt -o out/
+make_family data/distill bare && say aprrun distill data/tiny-qwen2 bare text.txt -o out/
 # a model does not become better than itself; too few steps; a number that is not finite
 say aprrun distill data/tiny-qwen2 data/tiny-qwen2 text.txt -o out/ --steps 4 --tokens 32
 say learn text.txt -o out/ --loss losses.json

@@ -14,10 +14,7 @@ static apr_status open_tokenizer(aprkit_session *s, apr_error *err)
     const apr_model *const m = &s->model->model;
 
     s->vocab = &m->vocab;
-    if (m->vocab.kind == APR_VOCAB_NONE && m->vocab.unsupported == NULL)
-        return apr_fail(err, APR_E_UNSUPPORTED, "%s has no tokenizer; give the folder with tokenizer.json, tokenizer.model or tekken.json",
-                        m->path);
-    return apr_tokenizer_open(&s->running.tokenizer, s->vocab, err);
+    return apr_running_tokenizer_of(&s->running.tokenizer, m, err);
 }
 
 static apr_status open_session(aprkit_session *s, const aprkit_session_options *o, apr_error *err)
