@@ -9,6 +9,7 @@ heal --part 1/2 data/tiny-llama out.gguf; echo $?
 heal data/tiny-llama out/; echo $?
 heal --judge short.txt --window 256 --tokens 256 data/tiny-llama out.gguf; echo $?
 heal --judge missing.txt data/tiny-llama out.gguf; echo $?
+cp text.txt copy.txt && heal --judge copy.txt data/tiny-llama out.gguf; echo $?; rm copy.txt
 ls
 # a step that changes nothing: the file of ldlq stays, and the answer is no
 aprquant -q --to q4_0 --method ldlq --calibration text.txt --tokens 128 --window 64 --rounds 0 data/tiny-llama ldlq.gguf >/dev/null

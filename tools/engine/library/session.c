@@ -129,7 +129,7 @@ int aprkit_eval(aprkit_session *session, const int32_t *ids, size_t n_ids, float
     apr_error err = {0};
     const apr_library_call call = apr_library_enter(&session->model->owner, session->threads);
     apr_status status = need_weights(session, &err);
-    if (status == APR_OK && n_ids == 0) status = apr_fail(&err, APR_E_USAGE, "there are no tokens to evaluate");
+    if (status == APR_OK && n_ids == 0) status = apr_fail(&err, APR_E_USAGE, "the list of tokens is empty: give one or more");
     if (status == APR_OK) status = apr_session_eval(session->running.session, ids, n_ids, &wanted, &err);
     return apr_library_leave(&call, status, &err, error);
 }

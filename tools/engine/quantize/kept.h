@@ -38,7 +38,7 @@ apr_status apr_kept_sums_read(apr_feedback_run *run, const bool *wanted, apr_err
 apr_status apr_kept_write(const char *out, const char *name, const char *terms, size_t n_terms, bool (*write)(void *user, FILE *file),
                           void *user, apr_error *err);
 bool apr_kept_exists(const char *out, const char *name);
-/* After its terms; NULL: there is no such file, or it has other terms. The caller closes it. */
+/* After its terms; NULL: it is missing, or has other terms. The caller closes it. */
 FILE *apr_kept_open(const char *out, const char *name, const char *terms, size_t n_terms);
 /* Removes the file, and the folder if nothing else is in it. */
 void apr_kept_remove(const char *out, const char *name);

@@ -434,6 +434,18 @@ enum { CALIBRATION, HEALING, JUDGE, N_TEXTS };
 /* NULL where the option was not given. */
 static const apr_text_input *text_of(const apr_text_input *texts, int i) { return texts[i].path != NULL ? &texts[i] : NULL; }
 
+/* A model gets better on the text that it is trained on, and this says little about others. */
+static apr_status check_judge(const apr_text_input *texts, apr_error *err)
+{
+    const apr_text_input *const judge = &texts[JUDGE];
+
+    for (int i = 0; i < JUDGE && judge->path != NULL; i++)
+        if (texts[i].path != NULL && texts[i].n_bytes == judge->n_bytes && memcmp(texts[i].bytes, judge->bytes, judge->n_bytes) == 0)
+            return apr_fail(err, APR_E_USAGE, "--judge %s is the same text as %s: give a text from another source", judge->path,
+                            i == HEALING ? "--heal-text" : "--calibration");
+    return APR_OK;
+}
+
 static apr_status quantize(const apr_call *call, const char *to, const apr_text_input *texts, apr_arena *arena, apr_error *err)
 {
     const quant_options *const o = call->options;
@@ -466,6 +478,7 @@ static apr_status quantize(const apr_call *call, const char *to, const apr_text_
     healing.window = o->window > 0 ? o->window : 256;
     if (o->heal) output.heal = &healing;
     APR_TRY(check_heal(call, err));
+    APR_TRY(check_judge(texts, err));
     return apr_run_conversion(call, call->operands[0], call->operands[1], APR_FORMAT_NONE, APR_FORMAT_NONE, &output, &recipe, err);
 }
 
