@@ -83,13 +83,18 @@ done
 lintian "$work"/first/*.changes >"$work/lintian" 2>&1
 cat "$work/lintian"
 check 'lintian finds no error' sh -c '! grep "^E:" "$1"' - "$work/lintian"
-dpkg-deb -x "$work"/first/aprkit_*.deb "$work/root"
-for program in "$work"/root/usr/bin/*; do
+packages=("$work"/first/libaprkit0_*.deb "$work"/first/aprkit_*.deb) # in the order in which they are installed
+for deb in "${packages[@]}"; do dpkg-deb -x "$deb" "$work/root"; done
+check 'the tools come with the library of their version' sh -c 'dpkg-deb -f "$1" Depends | grep -qF "libaprkit0 (= $(dpkg-deb -f "$1" Version))"' - "${packages[1]}"
+for program in "$work"/root/usr/bin/* "$work"/root/usr/lib/*/libaprkit.so."$version"; do
     hardening-check "$program" >"$work/hardening"
     # hardening-check knows stack clash protection by the loop of an array of variable length, which aprkit does not have
     check "every protection of ${program##*/}" sh -c '! grep ": \(no\|unknown\)" "$1" | grep -v "Stack clash protection: unknown"' - "$work/hardening"
-    check "large frames of ${program##*/} are touched page by page" sh -c 'objdump -d "$1" | grep -q "orq  *\$0x0,(%rsp)"' - "$program"
+    case $program in
+    *.so.*) check 'large frames of the library are touched page by page' sh -c 'objdump -d "$1" | grep -q "orq  *\$0x0,(%rsp)"' - "$program" ;;
+    *) check "${program##*/} loads libaprkit.so.0 from where the system has it" sh -c 'readelf -d "$1" | grep -q "NEEDED.*libaprkit.so.0" && ! readelf -d "$1" | grep -E "R(UN)?PATH"' - "$program" ;;
+    esac
     check "no path of the build in ${program##*/}" sh -c '! grep -aq "$2/first" "$1"' - "$program" "$work"
 done
-if [ "${CHROOT-}" != no ] && [ "$(id -u)" = 0 ] && has debootstrap; then tests/packages_chroot.sh "$work"/first/aprkit_*.deb && count 1 0 0 || count 0 1 0; fi
+if [ "${CHROOT-}" != no ] && [ "$(id -u)" = 0 ] && has debootstrap; then tests/packages_chroot.sh "${packages[@]}" && count 1 0 0 || count 0 1 0; fi
 close_counts 'archives and packages'
