@@ -247,30 +247,40 @@ SHARED_LINKS := $B/lib/libaprkit.so.$(lib_abi) $B/lib/libaprkit.so
 STATIC_LIB := $B/lib/libaprkit.a
 PKG_CONFIG_FILE := $B/lib/pkgconfig/aprkit.pc
 ifneq ($(shared),)
-# Tools use more of the library than aprkit.h has (show, diff, batches, benchmarks). Those names are a version node of their own, which has the
+# Tools use more of the library than aprkit.h has (show, diff, batches, benchmarks). In the shared library those names are aprkit_private_... (of
+# the library's own names only aprkit_... can be seen, and Apache's portable runtime has apr_...), in a version node of their own, which has the
 # library's exact version in its name, as glibc's GLIBC_PRIVATE: a tool does not start with another library, and there is one copy of all state.
 # RPATH: where a tool that was built or installed finds the library; packages for the system's folders leave it empty.
 OWN_O     := $(patsubst %,$B/%.o,$(filter-out $(PUBLIC_C),$(TOOL_C)))
 MAP       := $B/aprkit.map
 RPATH     ?= $$ORIGIN/lib:$$ORIGIN/../lib
-$(MAP): tools/engine/aprkit.map $(MAINS:%=$B/%.o) $(OWN_O) $(PUBLIC_C:%=$B/%.o) $(LIB)
+$B/private_names: $(MAINS:%=$B/%.o) $(OWN_O) $(PUBLIC_C:%=$B/%.o) $(LIB)
 	$(call say,NM,$(@F))
-	@{ cat $< && echo 'APRKIT_PRIVATE_$(lib_version) {' && echo '    global:' && \
-	  { nm -u $(MAINS:%=$B/%.o) $(OWN_O) | awk '$$1 == "U" {print $$2}' | sort -u; nm -g --defined-only $(PUBLIC_C:%=$B/%.o) $(LIB) | awk 'NF == 3 {print $$3}' | sort -u; } | \
-	  sort | uniq -d | grep -v '^aprkit_' | sed 's/.*/        &;/' && echo '};'; } >$@
-$(TOOLS): $B/%: $B/tools/%.c.o $(OWN_O) $(SHARED_LIB) | $(SHARED_LINKS)
+	@{ nm -u $(MAINS:%=$B/%.o) $(OWN_O) | awk '$$1 == "U" {print $$2}' | sort -u; nm -g --defined-only $(PUBLIC_C:%=$B/%.o) $(LIB) | awk 'NF == 3 {print $$3}' | sort -u; } | \
+	  sort | uniq -d | sed -n '/^aprkit_/!s/.*/& aprkit_private_&/p' >$@
+$(MAP): tools/engine/aprkit.map $B/private_names
+	@{ cat $< && echo 'APRKIT_PRIVATE_$(lib_version) {' && echo '    global:' && sed 's/.* \(.*\)/        \1;/' $B/private_names && echo '};'; } >$@
+# FILES: as one object, with the names that library and tools share renamed
+rename_private = @mkdir -p $(@D) && ld -r $(1) -o $@.all && objcopy --redefine-syms=$B/private_names $@.all $@ && rm $@.all
+library_o := $B/shared/library.o
+$(library_o): $(PUBLIC_C:%=$B/%.o) $(LIB) $B/private_names
+	$(call rename_private,$(PUBLIC_C:%=$B/%.o) --whole-archive $(LIB))
+$B/shared/%.o: $B/tools/%.c.o $(OWN_O) $B/private_names
+	$(call rename_private,$< $(OWN_O))
+$(TOOLS): $B/%: $B/shared/%.o $(SHARED_LIB) | $(SHARED_LINKS)
 	$(call link,$(if $(RPATH),-Wl$(,)-rpath$(,)'$(RPATH)'))
 else
 MAP       := tools/engine/aprkit.map
+library_o := $(PUBLIC_C:%=$B/%.o) $(LIB)
 $(TOOLS): $B/%: $B/tools/%.c.o $(TOOL_C:%=$B/%.o) $(LIB)
 	$(call link)
 endif
 library: $(SHARED_LIB) $(SHARED_LINKS) $(STATIC_LIB) $(PKG_CONFIG_FILE) ## build libaprkit for other programs: build/release/lib
-$(SHARED_LIB): $(PUBLIC_C:%=$B/%.o) $(LIB) $(MAP)
+$(SHARED_LIB): $(library_o) $(MAP)
 	$(call say,LD,$(@F))
 	@mkdir -p $(@D)
 	$Q$(CC) -shared $(harden_l) $(flags_$(FLAVOR)) $(filter-out -fopenmp $(fast),$(CFLAGS)) $(LDFLAGS) -Wl,-soname,libaprkit.so.$(lib_abi) \
-	  -Wl,--version-script=$(MAP) -Wl,-z,defs $(filter %.o,$^) $(if $(shared),-Wl$(,)--whole-archive) $(LIB) $(if $(shared),-Wl$(,)--no-whole-archive) $(libs) $(LDLIBS) -fopenmp -o $@
+	  -Wl,--version-script=$(MAP) -Wl,-z,defs $(filter-out $(MAP),$^) $(libs) $(LDLIBS) -fopenmp -o $@
 $(SHARED_LINKS): $(SHARED_LIB)
 	@ln -sf $(<F) $@
 # one object, whose other names are local: a program may have functions of the same names

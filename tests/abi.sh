@@ -16,7 +16,7 @@ work=$(mktemp -d) || exit 2
 trap 'rm -rf "$work"' EXIT
 mkdir "$work/public" && cp "$root/tools/engine/aprkit.h" "$work/public/" || exit 2
 # what tools that are linked with the library see besides (make SHARED=1) is not part of it
-for what in function variable; do printf '[suppress_%s]\n symbol_name_regexp = ^apr_\n drop = yes\n' $what; done >"$work/private"
+for what in function variable; do printf '[suppress_%s]\n symbol_name_regexp = ^aprkit_private_\n drop = yes\n' $what; done >"$work/private"
 abidw --suppressions "$work/private" --headers-dir "$work/public" --drop-private-types --exported-interfaces-only --no-show-locs --no-corpus-path --no-comp-dir-path \
     --no-elf-needed --no-write-default-sizes "$library" >"$work/now.xml" || exit 2
 grep -q "name='aprkit_convert_options'" "$work/now.xml" || { echo "abi.sh: $library has no types: was it stripped?"; exit 2; }
