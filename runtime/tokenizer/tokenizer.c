@@ -44,6 +44,14 @@ apr_status apr_tokenizer_open(apr_tokenizer **tokenizer, const apr_vocab *vocab,
     return status;
 }
 
+apr_status apr_tokenizer_of_model(apr_tokenizer **tokenizer, const apr_model *model, apr_error *err)
+{
+    if (model->vocab.kind == APR_VOCAB_NONE && model->vocab.unsupported == NULL)
+        return apr_fail(err, APR_E_UNSUPPORTED, "%s has no tokenizer; give the folder with tokenizer.json, tokenizer.model or tekken.json",
+                        model->path);
+    return apr_tokenizer_open(tokenizer, &model->vocab, err);
+}
+
 void apr_tokenizer_close(apr_tokenizer *tokenizer)
 {
     if (tokenizer == NULL) return;

@@ -11,6 +11,7 @@
 #define APR_RUNTIME_TOKENIZER_H
 
 #include "formats/base/status.h"
+#include "formats/tensor/model.h"
 #include "formats/vocab/vocab.h"
 
 typedef struct apr_tokenizer apr_tokenizer;
@@ -18,6 +19,9 @@ typedef struct apr_tokenizer apr_tokenizer;
 /* APR_E_UNSUPPORTED: there is no vocabulary, the name of the splitting rule is unknown, the pattern does not compile, or an added token
  * is longer than 1,024 bytes. APR_E_DAMAGED: a merge names tokens that do not exist. */
 apr_status apr_tokenizer_open(apr_tokenizer **tokenizer, const apr_vocab *vocab, apr_error *err);
+
+/* The same of a model; if it has none, the sentence names the model and what a folder needs. */
+apr_status apr_tokenizer_of_model(apr_tokenizer **tokenizer, const apr_model *model, apr_error *err);
 void apr_tokenizer_close(apr_tokenizer *tokenizer);
 
 typedef struct apr_encode_options {

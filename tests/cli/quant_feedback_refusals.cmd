@@ -9,4 +9,6 @@ aprquant --to q4_k_m --method ldlq --calibration text.txt --tokens 100 --window 
 aprquant --to f16 --method ldlq --calibration text.txt --window 128 data/tiny-qwen2 out.gguf; echo $?
 printf '\377\376' | cat - text.txt >broken.txt
 aprquant --to q4_k_m --method ldlq --calibration broken.txt --window 128 data/tiny-qwen2 out.gguf; echo $?
+mkdir bare && cp data/tiny-qwen2/config.json data/tiny-qwen2/model.safetensors bare/
+aprquant --to q4_k_m --method ldlq --calibration text.txt --window 128 bare out.gguf; echo $?
 ls

@@ -202,7 +202,7 @@ static apr_status open_run(apr_heal_run *run, apr_error *err)
 {
     APR_TRY(apr_feedback_without_provenance(&run->between, run->conversion, err));
     APR_TRY(apr_canonical(&run->source, &run->between, err));
-    if (run->request.judge != NULL || run->request.text != NULL) APR_TRY(apr_tokenizer_open(&run->tokenizer, &run->source.vocab, err));
+    if (run->request.judge != NULL || run->request.text != NULL) APR_TRY(apr_tokenizer_of_model(&run->tokenizer, &run->source, err));
     APR_TRY(check_texts(run, err));
     APR_TRY(open_pass(run, &run->teacher, &run->source, true, err));
     const apr_heal_needs needs = {run->conversion, &run->source, run->teacher, pass_options(run, false), session_options(run)};

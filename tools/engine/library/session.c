@@ -14,7 +14,7 @@ static apr_status open_tokenizer(aprkit_session *s, apr_error *err)
     const apr_model *const m = &s->model->model;
 
     s->vocab = &m->vocab;
-    return apr_running_tokenizer_of(&s->running.tokenizer, m, err);
+    return apr_tokenizer_of_model(&s->running.tokenizer, m, err);
 }
 
 static apr_status open_session(aprkit_session *s, const aprkit_session_options *o, apr_error *err)

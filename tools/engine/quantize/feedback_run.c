@@ -51,7 +51,7 @@ static apr_status read_text(apr_feedback_run *run, apr_error *err)
     apr_error own = {0};
     size_t n_ids;
 
-    APR_TRY(apr_tokenizer_open(&run->tokenizer, &run->model.vocab, err));
+    APR_TRY(apr_tokenizer_of_model(&run->tokenizer, &run->model, err));
     const apr_text_input *const text = r->calibration;
     const apr_subject subject = {.path = run->conversion->view.path, .vocab = &run->model.vocab, .tokenizer = run->tokenizer};
     const apr_status status = apr_subject_encode_text(&subject, text->bytes, text->n_bytes, &run->ids, &n_ids, &own);

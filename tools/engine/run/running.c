@@ -79,18 +79,10 @@ void apr_running_notes(const apr_model *source, void (*note)(void *user, const c
              "the weights are read from model.safetensors; " APR_CHECKPOINT_INDEX " next to it names other files, which are not read");
 }
 
-apr_status apr_running_tokenizer_of(apr_tokenizer **tokenizer, const apr_model *model, apr_error *err)
-{
-    if (model->vocab.kind == APR_VOCAB_NONE && model->vocab.unsupported == NULL)
-        return apr_fail(err, APR_E_UNSUPPORTED, "%s has no tokenizer; give the folder with tokenizer.json, tokenizer.model or tekken.json",
-                        model->path);
-    return apr_tokenizer_open(tokenizer, &model->vocab, err);
-}
-
 apr_status apr_running_open_tokenizer(apr_running *r, apr_error *err)
 {
     const uint64_t before = apr_heap_in_use();
-    APR_TRY(apr_running_tokenizer_of(&r->tokenizer, &r->model, err));
+    APR_TRY(apr_tokenizer_of_model(&r->tokenizer, &r->model, err));
     r->tokenizer_bytes = heap_growth(before);
     return apr_chat_stops_of(&r->model.vocab, &r->chat, err);
 }

@@ -24,8 +24,6 @@ apr_status apr_running_read(apr_running *running, const char *path, apr_error *e
 apr_status apr_running_borrow(apr_running *running, const apr_model *source, uint64_t source_bytes, apr_error *err);
 /* Says, one sentence each, what of the model's files is not used as a user may expect. */
 void apr_running_notes(const apr_model *source, void (*note)(void *user, const char *sentence), void *user);
-/* Opens the tokenizer of a model. APR_E_UNSUPPORTED: it has none, or none of a known kind. */
-apr_status apr_running_tokenizer_of(apr_tokenizer **tokenizer, const apr_model *model, apr_error *err);
 apr_status apr_running_open_tokenizer(apr_running *running, apr_error *err);
 void apr_running_close(apr_running *running);
 
