@@ -242,7 +242,8 @@ static void check_golden(bench *b)
 /* Types without an encoder on devices. */
 static bool is_encoded_on_host_only(int dtype)
 {
-    static const apr_dtype types[] = {APR_Q2_K, APR_Q3_K, APR_IQ4_NL, APR_IQ4_XS, APR_TQ1_0, APR_TQ2_0, APR_NVFP4, APR_Q1_0, APR_Q2_0};
+    static const apr_dtype types[] = {APR_Q2_K,    APR_Q3_K,  APR_IQ4_NL, APR_IQ4_XS, APR_IQ3_S, APR_IQ3_XXS, APR_IQ2_S, APR_IQ2_XS,
+                                      APR_IQ2_XXS, APR_IQ1_M, APR_IQ1_S,  APR_TQ1_0,  APR_TQ2_0, APR_NVFP4,   APR_Q1_0,  APR_Q2_0};
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         if ((int)types[i] == dtype) return true;
     return false;

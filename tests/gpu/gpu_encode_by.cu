@@ -182,7 +182,8 @@ int main(int argc, char **argv)
     must(cudaMalloc(&b.bytes, N * 2), "memory");
     for (int d = 0; d < APR_DTYPE_COUNT; d++) {
         const apr_dtype to = (apr_dtype)d;
-        if ((apr_ref_codecs[to].encode_by != NULL) != (apr_cuda_encoder_by_of(to) != nullptr)) {
+        /* what the device encodes at all, it encodes by importance as the reference does */
+        if (apr_cuda_encoder_of(to) != nullptr && (apr_ref_codecs[to].encode_by != NULL) != (apr_cuda_encoder_by_of(to) != nullptr)) {
             printf("DIFFERENT: %s is encoded by importance on one side only\n", apr_dtypes[to].name);
             n_failed++;
         }
