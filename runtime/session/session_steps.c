@@ -215,18 +215,32 @@ static int64_t widest_input(const apr_session *s)
     return most;
 }
 
-/* Non-zero if the device has a small GEMM for this linear layer: one number for each type and layout. */
-static int rows_take(const apr_session *s, const apr_session_place *at, const apr_op *op)
+/* The matrix of a linear layer that the device has a small GEMM for; NULL. */
+static const apr_tensor *rows_matrix_of(const apr_session *s, const apr_session_place *at, const apr_op *op)
 {
-    if (!is_dense(op)) return 0;
+    if (!is_dense(op)) return NULL;
     const apr_tensor *const weight = at->multiplied[op->weight[0]];
     const int64_t n_in = s->program.values[op->in[0]].width, n_out = s->program.values[op->out].width;
-    const bool takes = s->options.cuda->has_rows(at->device, weight, n_out, n_in, at->rows_widest, &at->work);
-    return takes ? 2 * (int)weight->dtype + weight->tiled + 1 : 0;
+    return s->options.cuda->has_rows(at->device, weight, n_out, n_in, at->rows_widest, &at->work) ? weight : NULL;
 }
 
-static bool is_bf16(apr_dtype dtype) { return dtype == APR_BF16; }
-static bool is_not_bf16(apr_dtype dtype) { return dtype != APR_BF16; }
+/* Non-zero for a linear layer that goes with the others of a step: one number for each type and layout. All products of a session share one
+ * type and layout of inputs: BF16 matrices need BF16 inputs, all others FP16. */
+static int rows_take(const apr_session *s, const apr_session_place *at, const apr_op *op)
+{
+    const apr_tensor *const weight = rows_matrix_of(s, at, op);
+    return weight != NULL && (weight->dtype == APR_BF16) == at->rows_bf16 ? 2 * (int)weight->dtype + weight->tiled + 1 : 0;
+}
+
+/* Are all these matrices BF16? Otherwise those that are, such as the routers of a quantized mixture, run as operations. */
+static bool all_are_bf16(const apr_session *s, const apr_session_place *at)
+{
+    for (size_t i = 0; i < s->program.n_ops; i++) {
+        const apr_tensor *const weight = rows_matrix_of(s, at, &s->program.ops[i]);
+        if (weight != NULL && weight->dtype != APR_BF16) return false;
+    }
+    return true;
+}
 
 /* Is it true of the types of all products? */
 static bool is_true_of_all(const apr_session *s, const apr_session_place *at, const apr_fusion *fusion, bool (*is)(apr_dtype))
@@ -251,8 +265,7 @@ static bool may_stand_between(const apr_session *s, const apr_fused *step)
     return step->kind == APR_FUSED_PRODUCTS || step->kind == APR_FUSED_INPUTS || step->kind == APR_FUSED_QKV_EPILOGUE;
 }
 
-/* Every input must stay in its slot until it has been read for the last time. All products of a session share one type and layout of
- * inputs: BF16 matrices need BF16 inputs, all others FP16. */
+/* Every input must stay in its slot until it has been read for the last time. */
 static bool rows_may_run(const apr_session *s, const apr_session_place *at, const apr_fusion *fusion)
 {
     for (size_t i = 0; i < fusion->n_activations; i++) {
@@ -260,8 +273,7 @@ static bool rows_may_run(const apr_session *s, const apr_session_place *at, cons
         for (int k = p->first_step + 1; k < p->last_step; k++)
             if (!may_stand_between(s, &fusion->steps[k])) return false;
     }
-    const bool share_type = is_true_of_all(s, at, fusion, is_bf16) || is_true_of_all(s, at, fusion, is_not_bf16);
-    return share_type && slots_suffice(fusion, APR_ROWS_SLOTS) && qkv_epilogues_can_run(s, at, fusion);
+    return slots_suffice(fusion, APR_ROWS_SLOTS) && qkv_epilogues_can_run(s, at, fusion);
 }
 
 /* The norm whose output, read only by the logits' product, is stored only as a product's input; -1: none. */
@@ -280,8 +292,8 @@ static int norm_of_logits(const apr_session *s, const apr_session_place *at)
 static apr_status fuse_rows(const apr_session *s, apr_session_place *at, apr_error *err)
 {
     at->rows_widest = widest_input(s);
+    at->rows_bf16 = all_are_bf16(s, at);
     APR_TRY(fuse_some(s, at, &(fusing){rows_take, rows_may_run, false}, true, &at->fusion, err));
-    at->rows_bf16 = is_true_of_all(s, at, &at->fusion, is_bf16);
     at->rows_wgmma = is_true_of_all(s, at, &at->fusion, apr_small_gemm_has_wgmma);
     at->logits_norm = norm_of_logits(s, at);
     return APR_OK;
