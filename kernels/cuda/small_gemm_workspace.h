@@ -13,7 +13,7 @@
 #define APR_SMALL_GEMM_BLOCKS(X) X(Q4_0) X(Q8_0) X(MXFP4)
 #define APR_SMALL_GEMM_PLAIN(X)  X(F16) X(BF16)
 /* Types with a WGMMA kernel, on devices that have WGMMA. */
-#define APR_SMALL_GEMM_WGMMA_TYPES(X) X(Q4_K) X(Q6_K)
+#define APR_SMALL_GEMM_WGMMA_TYPES(X) X(Q4_K) X(Q6_K) X(MXFP4)
 
 enum {
     APR_SMALL_GEMM_TILE = 8,        /* tokens of a tile */

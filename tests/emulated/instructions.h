@@ -122,6 +122,8 @@ static inline void ptx_store_16(void *to, uint2 low, uint2 high) { *(uint4 *)to 
 template <uint32_t MASK> static inline uint32_t ptx_either(uint32_t a, uint32_t b) { return (a & MASK) | (b & ~MASK); }
 static inline uint32_t ptx_and_or(uint32_t word, uint32_t mask, uint32_t bits) { return (word & mask) | bits; }
 
+static inline uint32_t ptx_max_halves(uint32_t a, uint32_t b) { return max(a >> 16, b >> 16) << 16 | max(a & 0xffffu, b & 0xffffu); }
+
 static inline uint32_t ptx_permute(uint32_t a, uint32_t b, uint32_t selector)
 {
     const uint64_t both = (uint64_t)b << 32 | a;

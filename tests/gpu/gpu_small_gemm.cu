@@ -493,12 +493,10 @@ static void run_times(bool alone)
     }
 }
 
-/* A layer's experts of Qwen 3 30B-A3B, with other routes each time, so that experts do not wait in L2. */
-static void run_expert_times(void)
+/* A layer's experts, with other routes each time, so that experts do not wait in L2. */
+static void run_expert_times(const char *name, const mixture &s, int n_layers, double ceiling)
 {
     enum { LAYERS = 8 };
-    const double ceiling = read_rate();
-    const mixture s = {APR_Q4_K, APR_Q4_K, 2048, 768, 2048, 128, 8, false, false, false};
     const device_mixture d(s);
     for (int64_t n_tokens : {1, 8, 32, 64, 512, 2048}) {
         device_copy<float> *routes[LAYERS];
@@ -522,11 +520,20 @@ static void run_expert_times(void)
                               }
                           }) /
                           LAYERS,
-                     rate = n_read / LAYERS * 3 * 768 * 2048 * 0.5625 / us * 1e-3;
-        printf("30b-a3b experts %4d tokens: %8.1f us a layer, %4.0f experts, %5.0f GB/s %3.0f %%, 48 layers %.2f ms\n", (int)n_tokens, us,
-               n_read / LAYERS, rate, 100 * rate / ceiling, 48e-3 * us);
+                     bytes = (double)(2 * s.n_mid * row_bytes_of(s.dtype, s.n_in) + s.n_out * row_bytes_of(s.down_dtype, s.n_mid)),
+                     rate = n_read / LAYERS * bytes / us * 1e-3;
+        printf("%s experts %4d tokens: %8.1f us a layer, %4.0f experts, %5.0f GB/s %3.0f %%, %d layers %.2f ms\n", name, (int)n_tokens, us,
+               n_read / LAYERS, rate, 100 * rate / ceiling, n_layers, 1e-3 * n_layers * us);
         for (device_copy<float> *r : routes) delete r;
     }
+}
+
+static void run_all_expert_times(void)
+{
+    const double ceiling = read_rate();
+    run_expert_times("30b-a3b", {APR_Q4_K, APR_Q4_K, 2048, 768, 2048, 128, 8, false, false, false}, 48, ceiling);
+    run_expert_times("30b-a3b, down Q6_K", {APR_Q4_K, APR_Q6_K, 2048, 768, 2048, 128, 8, false, false, false}, 48, ceiling);
+    run_expert_times("gpt-oss-20b", {APR_MXFP4, APR_MXFP4, 2880, 2880, 2880, 32, 4, true, false, false}, 24, ceiling);
 }
 
 int main(int argc, char **argv)
@@ -538,7 +545,7 @@ int main(int argc, char **argv)
     n_multiprocessors = properties.multiProcessorCount;
     major_version = properties.major;
     if (m.tests) run_tests(m);
-    if (m.times && wanted.empty()) run_expert_times();
+    if (m.times && wanted.empty()) run_all_expert_times();
     if (m.times) run_times(false);
     if (m.times && !wanted.empty()) run_times(true);
     return all_within_bounds(m) ? 0 : 1;

@@ -252,6 +252,13 @@ PTX_FN uint32_t ptx_permute(uint32_t a, uint32_t b, uint32_t selector)
     asm("prmt.b32 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(selector));
     return r;
 }
+/* The larger of both halves, as unsigned numbers (9.0). */
+PTX_FN uint32_t ptx_max_halves(uint32_t a, uint32_t b)
+{
+    uint32_t r;
+    asm("max.u16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
+    return r;
+}
 /* Two BF16 numbers in a word (8.0). */
 PTX_FN uint32_t ptx_bf16_pair(float high, float low)
 {

@@ -253,7 +253,7 @@ static __device__ __forceinline__ void add_wgmma_stage(const uint8_t *slot, cons
     multiply_steps<S, 2>(sums, a[0], x);
     ptx_group_wait<1>();
     decode_steps<T, 3>(row, w, rows, t, a[1]);
-    const float first = T::factor(row), second = T::factor(next);
+    const float first = T::factor(row, rows[0]), second = T::factor(next, rows[1]);
     multiply_steps<S, 3>(sums, a[1], x);
     ptx_group_wait<0>();
     add_wgmma_sums<S>(total, sums, first, second);

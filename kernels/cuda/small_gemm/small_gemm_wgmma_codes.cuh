@@ -7,7 +7,7 @@
  *     MINS             whether minimums are subtracted
  *     row              what a lane keeps of one of its two rows for a stage; begin() reads it
  *     step_at(J, k)    where the inputs of step k of four are: J goes from 0 to 3
- *     factor()         of a row: the factor of its sums of a stage
+ *     factor()         of a row and what begin() read: the factor of its sums of a stage
  *     words            what a lane loads of a row; load<J>(), in increasing order of J
  *     PREFETCH            whether there are enough registers to load words before the previous products are done
  *     codes<J>()       of those: out[k][0] numbers 2 t, 2 t + 1 of step k, out[k][1] those 8 further */
@@ -65,7 +65,7 @@ template <> struct wgmma_type<APR_Q4_K> {
         r.min_factor = -float_of(w.x >> 16);
         return r;
     }
-    GEMM_FN float factor(const uint8_t *at) { return float_of(half_at(at)); }
+    GEMM_FN float factor(const uint8_t *at, const row &) { return float_of(half_at(at)); }
     template <int J> GEMM_FN void load(const uint8_t *at, int t, words *w)
     {
         if (J % 2 == 0) *w = *(const uint4 *)(at + 16 + t / 2 * 64 + J / 2 * 32 + t % 2 * 16);
@@ -109,7 +109,7 @@ template <> struct wgmma_type<APR_Q6_K> {
         }
     }
     GEMM_FN row begin(const uint8_t *, int) { return row(); }
-    GEMM_FN float factor(const uint8_t *at) { return float_of(half_at(at + 208)); }
+    GEMM_FN float factor(const uint8_t *at, const row &) { return float_of(half_at(at + 208)); }
     template <int J> GEMM_FN void load(const uint8_t *at, int t, words *w)
     {
         load_words(at + t / 2 * 64 + J / 2 * 32 + t % 2 * 16 + J % 2 * 8, w->low);
@@ -128,6 +128,53 @@ template <> struct wgmma_type<APR_Q6_K> {
                 const uint32_t high = odd ? word >> (8 - shift) : word << shift;
                 out[2 * i][odd] = half2_fma_one<0>(and_or(low, LOW_NIBBLES, high & 0x00300030u), w.scales, less);
                 out[2 * i + 1][odd] = half2_fma_one<1>(and_or(low, HIGH_NIBBLES, high & 0x03000300u), w.scales, less);
+            }
+    }
+};
+
+/* E2M1's bits, with the sign in bit 15 and the others in bits 11 to 9, are an FP16 number: the value times 2^-14. A stage's blocks have
+ * powers of two of their own: they are brought to the largest one, exactly where they are up to 2^24 smaller, and rounded beyond. Step J is
+ * sub-block J of the lane's four: a tile's word has the nibbles of four columns interleaved with those of the next four. */
+template <> struct wgmma_type<APR_MXFP4> {
+    static constexpr int COLUMNS = 256, BYTES = 136;
+    static constexpr float POWER = 1.0f;
+    static constexpr bool MINS = false, PREFETCH = true;
+    static constexpr int step_at(int j, int k) { return wgmma_step_at(j / 2, k, j % 2); }
+    typedef uint2 words;
+    struct row {
+        uint32_t four; /* the exponents of the lane's sub-blocks */
+        int least;     /* what makes the largest exponent of the stage that of 2^15 as float32 */
+    };
+
+    GEMM_FN row begin(const uint8_t *at, int t)
+    {
+        const uint2 w = *(const uint2 *)at;
+        const uint32_t even = ptx_max_halves(w.x & 0x00ff00ffu, w.y & 0x00ff00ffu),
+                       odd = ptx_max_halves(w.x >> 8 & 0x00ff00ffu, w.y >> 8 & 0x00ff00ffu), both = ptx_max_halves(even, odd);
+        return row{t / 2 ? w.y : w.x, 142 - (int)max(both >> 16, both & 0xffffu)};
+    }
+    /* 2^(e - 128) of the largest exponent, since the values are times 2; a subnormal number below 2^-126. */
+    GEMM_FN float factor(const uint8_t *, const row &r)
+    {
+        const int e = 142 - r.least;
+        return __uint_as_float(e == 255 ? 0x7fc00000u : e > 1 ? (uint32_t)(e - 1) << 23 : 0x00200000u << e);
+    }
+    template <int J> GEMM_FN void load(const uint8_t *at, int t, words *w)
+    {
+        const uint32_t *const from = (const uint32_t *)(at + 8 + t / 2 * 64 + J * 16 + t % 2 * 4);
+        w->x = from[0], w->y = from[2];
+    }
+    template <int J> GEMM_FN void codes(const words &w, const row &r, uint32_t (&out)[4][2])
+    {
+        const int e = r.least + (int)(r.four >> 8 * J & 0xffu);
+        const __half2 power = __float2half2_rn(__uint_as_float((uint32_t)max(e, 0) << 23));
+        const uint32_t times = *(const uint32_t *)&power, word[2] = {w.x, w.y};
+        for (int i = 0; i < 2; i++)
+            for (int high = 0; high < 2; high++) {
+                const uint32_t others = (high ? word[i] >> 3 : word[i] << 1) & 0x0e0e0e0eu;
+                const uint32_t bytes = and_or(high ? word[i] : word[i] << 4, 0x80808080u, others);
+                out[2 * i + high][0] = half2_mul(permuted(bytes, 0, 0x2404), times);
+                out[2 * i + high][1] = half2_mul(permuted(bytes, 0, 0x3414), times);
             }
     }
 };
