@@ -95,6 +95,7 @@ typedef struct apr_linear_args {
     const float *bias;        /* [n_out] or NULL; with heads NULL */
     float *out;               /* [n_tokens, n_out]; with heads [n_tokens, heads.n, n_out] */
     apr_workspace work;       /* slice >= apr_linear_slice(columns of the weight) */
+    bool is_router;           /* its output is what experts are chosen by */
 } apr_linear_args;
 
 /* The first row of head h's matrix in the weight, and the number of its rows. */

@@ -283,6 +283,7 @@ typedef struct apr_cuda_api {
                      const apr_workspace *work);
     apr_status (*rows)(apr_cuda_device *device, const apr_rows_args *args, apr_error *err);
     apr_status (*rows_inputs)(apr_cuda_device *device, const apr_rows_inputs *args, apr_error *err);
+    apr_status (*rows_experts)(apr_cuda_device *device, const apr_rows_experts *args, apr_error *err);
     /* Top-k of logits[n] on the device, and their softmax sum where a temperature is given, into device memory at `found`; `work` has
      * apr_cuda_topk_bytes(n). Does not wait. */
     apr_status (*topk)(apr_cuda_device *device, const float *logits, int64_t n, int n_wanted, float temperature, void *work,
@@ -347,7 +348,8 @@ typedef struct apr_cuda_api {
 #define APR_CUDA_OPS(X)      X(apr_op_kind) X(apr_op_args) X(apr_workspace) X(apr_cache) X(apr_linear_heads) X(apr_glu_shape) X(apr_route_shape)
 #define APR_CUDA_KINDS(X)    X(apr_activation) X(apr_norm_kind) X(apr_rope_mode) X(apr_score_kind) X(apr_epilogue) X(apr_prompt_epilogue)
 #define APR_CUDA_DECODE(X)   X(apr_decode_gemv_part) X(apr_decode_gemv_args) X(apr_decode_gemv_inputs) X(apr_qkv_epilogue_args)
-#define APR_CUDA_STEPS(X)    X(apr_prompt_args) X(apr_rows_workspace) X(apr_rows_output) X(apr_rows_args) X(apr_rows_inputs)
+#define APR_CUDA_STEPS(X) \
+    X(apr_prompt_args) X(apr_rows_workspace) X(apr_rows_output) X(apr_rows_args) X(apr_rows_inputs) X(apr_rows_experts)
 
 /* X(constant): lengths of lists, and of arrays. */
 #define APR_CUDA_ENUMS(X)  X(APR_DTYPE_COUNT) X(APR_OP_COUNT) X(APR_ACT_COUNT) X(APR_SCORE_KINDS) X(APR_CODES_ORDER_COUNT) X(APR_STEP_COUNT)

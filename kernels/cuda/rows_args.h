@@ -58,4 +58,13 @@ typedef struct apr_rows_inputs {
     apr_rows_output output;
 } apr_rows_inputs;
 
+/* The chosen experts of each row, and their sum with a residual, which goes into a slot as the inputs of the next products. The experts' out
+ * is used only where they have no small GEMM. */
+typedef struct apr_rows_experts {
+    apr_experts_args experts; /* its workspace is that of the slots */
+    const float *residual;    /* [n_tokens, n_out]; may be sum */
+    float *sum;               /* [n_tokens, n_out]; may not overlap with the routes */
+    apr_rows_inputs inputs;   /* x: sum */
+} apr_rows_experts;
+
 #endif

@@ -521,7 +521,15 @@ static int64_t widest_input(const draft *d)
     return most;
 }
 
-/* Bytes of a device's only workspace buffer: the maximum over the operations. */
+/* Does an operation multiply by chosen experts? */
+static bool has_experts(const draft *d)
+{
+    for (size_t i = 0; i < d->program->n_ops; i++)
+        if (has_op(d, i) && d->program->ops[i].kind == APR_OP_EXPERTS) return true;
+    return false;
+}
+
+/* Bytes of a device's only workspace buffer: the maximum over the operations. Experts of a step leave their sum in a slot before them. */
 static uint64_t device_workspace(const draft *d, apr_plan_speed pace)
 {
     const apr_program *const program = d->program;
@@ -540,6 +548,7 @@ static uint64_t device_workspace(const draft *d, apr_plan_speed pace)
     }
     if (d->plan->n_sequences > 1 && widest_input(d) > 0) {
         const uint64_t of_rows = apr_cuda_rows_bytes(widest_input(d), d->options->gpu->n_sms);
+        if (has_experts(d)) most += APR_ROWS_SLOTS * apr_cuda_rows_slot_bytes(widest_input(d));
         if (of_rows > most) most = of_rows;
     }
     const uint64_t of_argmax = computes_logits(d) ? apr_cuda_topk_bytes(program->vocab_size) : 0;

@@ -52,6 +52,14 @@ static bool qkv_epilogues_can_run(const apr_session *s, const apr_session_place 
     return true;
 }
 
+static bool is_read_once(const apr_session *s, int value)
+{
+    int n = 0;
+    for (size_t i = 0; i < s->program.n_ops; i++)
+        for (int k = 0; k < APR_OP_MAX_IN; k++) n += s->program.ops[i].in[k] == value;
+    return n == 1;
+}
+
 /* The operation of a step that is not fused, its experts, or its first product. */
 static const apr_op *first_op(const apr_session *s, const apr_fused *step)
 {
@@ -215,10 +223,10 @@ static int64_t widest_input(const apr_session *s)
     return most;
 }
 
-/* The matrix of a linear layer that the device has a small GEMM for; NULL. */
+/* The matrix of a linear layer that the device has a small GEMM for; NULL. Routers have a kernel of their own. */
 static const apr_tensor *rows_matrix_of(const apr_session *s, const apr_session_place *at, const apr_op *op)
 {
-    if (!is_dense(op)) return NULL;
+    if (!is_dense(op) || op->args.linear.is_router) return NULL;
     const apr_tensor *const weight = at->multiplied[op->weight[0]];
     const int64_t n_in = s->program.values[op->in[0]].width, n_out = s->program.values[op->out].width;
     return s->options.cuda->has_rows(at->device, weight, n_out, n_in, at->rows_widest, &at->work) ? weight : NULL;
@@ -232,7 +240,7 @@ static int rows_take(const apr_session *s, const apr_session_place *at, const ap
     return weight != NULL && (weight->dtype == APR_BF16) == at->rows_bf16 ? 2 * (int)weight->dtype + weight->tiled + 1 : 0;
 }
 
-/* Are all these matrices BF16? Otherwise those that are, such as the routers of a quantized mixture, run as operations. */
+/* Are all these matrices BF16? Otherwise those that are run as operations. */
 static bool all_are_bf16(const apr_session *s, const apr_session_place *at)
 {
     for (size_t i = 0; i < s->program.n_ops; i++) {
@@ -497,8 +505,8 @@ static apr_rows_output next_input_of(const apr_session *s, const apr_session_pla
     return next;
 }
 
-static apr_status rows_run_inputs(const apr_session *s, const apr_session_batch *b, const apr_session_place *at, const apr_fused *step,
-                                  int value, apr_error *err)
+static apr_rows_inputs inputs_of(const apr_session *s, const apr_session_batch *b, const apr_session_place *at, const apr_fused *step,
+                                 int value)
 {
     apr_rows_inputs args = {.workspace = workspace_of(at),
                             .n_tokens = b->n_tokens,
@@ -507,6 +515,13 @@ static apr_status rows_run_inputs(const apr_session *s, const apr_session_batch 
                             .output = next_input_of(s, at, step)};
     if (step->kind == APR_FUSED_INPUTS && step->norm >= 0 && step->writes_f32)
         args.out = apr_session_value_at(s, s->program.ops[step->norm].out);
+    return args;
+}
+
+static apr_status rows_run_inputs(const apr_session *s, const apr_session_batch *b, const apr_session_place *at, const apr_fused *step,
+                                  int value, apr_error *err)
+{
+    const apr_rows_inputs args = inputs_of(s, b, at, step, value);
     return s->options.cuda->rows_inputs(at->device, &args, err);
 }
 
@@ -562,6 +577,50 @@ static apr_status rows_run_attend(apr_session *s, const apr_session_batch *b, co
     return rows_run_inputs(s, b, at, step, s->program.ops[step->op].out, err);
 }
 
+/* The step that brings the sum of a step's experts and a residual into a slot, normed, right after both; NULL: none. The sum is written
+ * while routes are still read. */
+static const apr_fused *end_of_experts(const apr_session *s, const apr_session_place *at, const apr_fused *step)
+{
+    const apr_op *const ops = s->program.ops;
+    const apr_fused *const sum = step + 1, *const inputs = step + 2;
+    if (step + 2 >= at->fusion.steps + at->fusion.n_steps) return NULL;
+    if (step->kind != APR_FUSED_OPERATION || sum->kind != APR_FUSED_OPERATION || inputs->kind != APR_FUSED_INPUTS) return NULL;
+    const apr_op *const experts = &ops[step->op], *const add = &ops[sum->op];
+    if (experts->kind != APR_OP_EXPERTS || add->kind != APR_OP_ADD || inputs->norm < 0 || inputs->value != add->out) return NULL;
+    const bool is_added = (add->in[0] == experts->out) != (add->in[1] == experts->out);
+    return is_added && is_read_once(s, experts->out) && !values_overlap(s, at, add->out, experts->in[1]) ? inputs : NULL;
+}
+
+/* Is it done with the experts before it? */
+static bool is_part_of_experts(const apr_session *s, const apr_session_place *at, const apr_fused *step)
+{
+    const int64_t i = step - at->fusion.steps;
+    return (i >= 1 && end_of_experts(s, at, step - 1) != NULL) || (i >= 2 && end_of_experts(s, at, step - 2) == step);
+}
+
+static apr_status rows_run_experts(apr_session *s, const apr_session_batch *b, const apr_session_place *at, const apr_fused *step,
+                                   apr_error *err)
+{
+    const apr_op *const experts = &s->program.ops[step->op], *const add = &s->program.ops[step[1].op];
+    const int residual = add->in[0] == experts->out ? add->in[1] : add->in[0];
+    apr_op_args args;
+
+    APR_TRY(apr_session_bind_op(s, b, at, experts, &args, err));
+    const apr_rows_experts all = {.experts = args.experts,
+                                  .residual = apr_session_value_at(s, residual),
+                                  .sum = apr_session_value_at(s, add->out),
+                                  .inputs = inputs_of(s, b, at, &step[2], add->out)};
+    return s->options.cuda->rows_experts(at->device, &all, err);
+}
+
+static apr_status rows_run_operation(apr_session *s, const apr_session_batch *b, const apr_session_place *at, const apr_fused *step,
+                                     apr_error *err)
+{
+    if (is_part_of_experts(s, at, step)) return APR_OK;
+    if (end_of_experts(s, at, step) != NULL) return rows_run_experts(s, b, at, step, err);
+    return apr_session_run_op(s, b, &s->program.ops[step->op], err);
+}
+
 /* --- a prompt: running --- */
 
 /* If the step before left its product without scales, that is the addend, whichever operand of the sum it is. */
@@ -610,15 +669,19 @@ static apr_status run_prompt(apr_session *s, const apr_session_batch *b, const a
 
 /* --- running the steps of a token, of rows or of a prompt --- */
 
-static apr_status run_step(apr_session *s, const apr_session_batch *b, const apr_session_place *at, apr_fused *step, apr_error *err)
+static apr_status run_step(apr_session *s, const apr_session_batch *b, const apr_session_place *at, const apr_fusion *fusion,
+                           apr_fused *step, apr_error *err)
 {
-    const bool is_rows = s->positions != NULL;
+    const bool is_rows = s->positions != NULL && fusion == &at->fusion;
     const bool is_product = step->kind == APR_FUSED_OPERATION || step->kind == APR_FUSED_PRODUCTS || step->kind == APR_FUSED_EXPERTS;
 
     if (s->only_products && !is_product) return APR_OK;
     switch (step->kind) {
-    case APR_FUSED_OPERATION: return apr_session_run_op(s, b, &s->program.ops[step->op], err);
-    case APR_FUSED_INPUTS: return is_rows ? rows_run_inputs(s, b, at, step, step->value, err) : token_run_inputs(s, at, step, err);
+    case APR_FUSED_OPERATION:
+        return is_rows ? rows_run_operation(s, b, at, step, err) : apr_session_run_op(s, b, &s->program.ops[step->op], err);
+    case APR_FUSED_INPUTS:
+        if (is_rows && is_part_of_experts(s, at, step)) return APR_OK;
+        return is_rows ? rows_run_inputs(s, b, at, step, step->value, err) : token_run_inputs(s, at, step, err);
     case APR_FUSED_PRODUCTS: return is_rows ? rows_run_products(s, b, at, step, err) : token_run_products(s, at, step, err);
     case APR_FUSED_QKV_EPILOGUE: return is_rows && is_part_of_products(s, at, step) ? APR_OK : run_qkv_epilogue(s, b, at, step, err);
     case APR_FUSED_ATTEND: return is_rows ? rows_run_attend(s, b, at, step, err) : token_run_attend(s, b, at, step, err);
@@ -635,7 +698,7 @@ static apr_status run_steps(apr_session *s, const apr_session_batch *b, const ap
     for (size_t i = 0; i < fusion->n_steps; i++) {
         apr_fused *const step = &fusion->steps[i];
         const bool is_any = step->op >= 0 || step->n_linears > 0;
-        if (logits || !is_any || !makes_logits(s, first_op(s, step))) APR_TRY(run_step(s, b, at, step, err));
+        if (logits || !is_any || !makes_logits(s, first_op(s, step))) APR_TRY(run_step(s, b, at, fusion, step, err));
     }
     return APR_OK;
 }

@@ -20,7 +20,7 @@ enum { ROWS = 11, STEPS = 4, LAYERS = 2 };
 
 static const apr_cuda_api *cuda;
 static apr_cuda_api counted;
-static int n_products, n_inputs;
+static int n_products, n_inputs, n_experts;
 static bool go_together; /* with code for 9.0 or later; else both are run row by row */
 
 static apr_status count_rows(apr_cuda_device *device, const apr_rows_args *args, apr_error *err)
@@ -35,6 +35,12 @@ static apr_status count_inputs(apr_cuda_device *device, const apr_rows_inputs *a
     return cuda->rows_inputs(device, args, err);
 }
 
+static apr_status count_experts(apr_cuda_device *device, const apr_rows_experts *args, apr_error *err)
+{
+    n_experts++;
+    return cuda->rows_experts(device, args, err);
+}
+
 typedef struct kind {
     const char *architecture;
     apr_dtype dtype;
@@ -42,6 +48,8 @@ typedef struct kind {
     int products, inputs; /* calls of a step of a model of one layer: 0: it is not put together */
     bool other_routers;   /* of a mixture: in BF16, and with as many experts as have a small GEMM of their own */
 } kind;
+
+static bool is_mixture(const kind *k) { return strstr(k->architecture, "moe") != NULL; }
 
 /* Each layer has as many but one. */
 static int calls(int of_one_layer) { return of_one_layer > 0 && go_together ? LAYERS * (of_one_layer - 1) + 1 : 0; }
@@ -69,7 +77,6 @@ static void open_model(program_model *m, const kind *k)
     static const uint8_t mixers[LAYERS] = {APR_LAYER_FULL, APR_LAYER_FULL}, dense[LAYERS] = {APR_FFN_DENSE, APR_FFN_DENSE},
                          experts[LAYERS] = {APR_FFN_EXPERTS, APR_FFN_EXPERTS};
     apr_hparams h = program_model_sizes(k->architecture);
-    const bool is_mixture = strstr(k->architecture, "moe") != NULL;
     apr_error err = {0};
     h.hidden_size = k->hidden;
     h.intermediate_size = k->middle;
@@ -78,8 +85,8 @@ static void open_model(program_model *m, const kind *k)
     h.vocab_size = 128;
     h.num_layers = LAYERS;
     h.layer_kinds = mixers;
-    h.ffn_kinds = is_mixture ? experts : dense;
-    if (!is_mixture) h.num_experts = 0;
+    h.ffn_kinds = is_mixture(k) ? experts : dense;
+    if (!is_mixture(k)) h.num_experts = 0;
     else if (k->other_routers) h.num_experts = 16;
     if (program_model_open(m, &h, k->dtype, &err) != APR_OK) fail_msg("%s", err.text);
     if (k->other_routers) change_routers(&m->model);
@@ -115,13 +122,14 @@ static float *run(const apr_model *model, const kind *k, bool apart)
         const apr_eval_output out = {.logits = logits + (1 + step) * ROWS * width};
         apr_sequence_token tokens[ROWS];
         for (int64_t r = 0; r < ROWS; r++) tokens[r] = (apr_sequence_token){r * 4 % ROWS, (int32_t)((7 * r + 3 * step) % width)};
-        n_products = n_inputs = 0;
+        n_products = n_inputs = n_experts = 0;
         if (apr_session_step(s, tokens, ROWS, &out, &err) != APR_OK) fail_msg("%s", err.text);
         if (step < 2 && !apart) {
             assert_int_equal(n_products, calls(k->products));
             assert_int_equal(n_inputs, calls(k->inputs));
+            assert_int_equal(n_experts, is_mixture(k) && go_together ? LAYERS : 0);
         } else {
-            assert_int_equal(n_products + n_inputs, 0); /* row by row; or what was recorded */
+            assert_int_equal(n_products + n_inputs + n_experts, 0); /* row by row; or what was recorded */
         }
     }
     apr_session_close(s);
@@ -148,8 +156,8 @@ static void a_batch_has_the_same_bits_together_and_one_by_one(void **state)
 {
     static const kind kinds[] = {
         {"llama", APR_Q4_K, 256, 512, 5, 2},           {"qwen2", APR_Q8_0, 1280, 256, 5, 2}, {"qwen3", APR_F16, 256, 512, 5, 2},
-        {"gemma2", APR_Q6_K, 256, 512, 5, 4},          {"llama", APR_BF16, 256, 512, 5, 2},  {"qwen3_moe", APR_MXFP4, 256, 512, 3, 3},
-        {"qwen3_moe", APR_Q4_K, 256, 512, 3, 3, true}, {"llama", APR_Q5_K, 256, 512, 0, 0}, /* no small GEMM */
+        {"gemma2", APR_Q6_K, 256, 512, 5, 4},          {"llama", APR_BF16, 256, 512, 5, 2},  {"qwen3_moe", APR_MXFP4, 256, 512, 3, 2},
+        {"qwen3_moe", APR_Q4_K, 256, 512, 3, 2, true}, {"llama", APR_Q5_K, 256, 512, 0, 0}, /* no small GEMM */
     };
     (void)state;
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) compare(&kinds[i]);
@@ -266,5 +274,6 @@ int main(void)
     counted = *cuda;
     counted.rows = count_rows;
     counted.rows_inputs = count_inputs;
+    counted.rows_experts = count_experts;
     return cmocka_run_group_tests_name("rows", tests, NULL, NULL);
 }

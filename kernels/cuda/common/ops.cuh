@@ -74,6 +74,8 @@ cudaError_t apr_cuda_linear_few(const apr_linear_args *args, cudaStream_t stream
 
 /* The same, batch invariant: a token's results do not depend on how many others there are. */
 cudaError_t apr_cuda_linear_batch_invariant(const apr_linear_args *args, cudaStream_t stream);
+/* The same for a router of 16 or 32 bits, with weights and inputs as they are. cudaErrorNotSupported: another matrix. */
+cudaError_t apr_cuda_router(const apr_linear_args *args, cudaStream_t stream);
 
 /* Like apr_cuda_linear_few with a matrix per head, for any number of tokens. */
 cudaError_t apr_cuda_linear_heads_few(const apr_linear_args *args, cudaStream_t stream);

@@ -446,6 +446,7 @@ extern "C" __attribute__((visibility("default"))) const apr_cuda_api *apr_cuda_p
         .has_rows = apr_cuda_has_rows,
         .rows = apr_cuda_run_rows,
         .rows_inputs = apr_cuda_run_rows_inputs,
+        .rows_experts = apr_cuda_run_rows_experts,
         .topk = apr_cuda_topk,
         .topk_rows = apr_cuda_topk_rows,
         .column_squares = apr_cuda_column_squares,

@@ -121,6 +121,9 @@ bool apr_cuda_has_rows(const apr_cuda_device *device, const apr_tensor *weight, 
 apr_status apr_cuda_run_rows(apr_cuda_device *device, const apr_rows_args *args, apr_error *err);
 apr_status apr_cuda_run_rows_inputs(apr_cuda_device *device, const apr_rows_inputs *args, apr_error *err);
 
+/* run.cu */
+apr_status apr_cuda_run_rows_experts(apr_cuda_device *device, const apr_rows_experts *args, apr_error *err);
+
 /* graph.cu */
 apr_status apr_cuda_record(apr_cuda_device *device, apr_error *err);
 apr_status apr_cuda_end_record(apr_cuda_device *device, apr_cuda_graph **graph, apr_error *err);

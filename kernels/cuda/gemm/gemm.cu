@@ -330,8 +330,10 @@ static cudaError_t linear_some(apr_cuda_device *device, const apr_linear_args *a
 static apr_status linear_batch_invariant(apr_cuda_device *device, const apr_linear_args *a, apr_error *err)
 {
     const bool has_heads = a->heads.n > 0;
-    cudaError_t error = cudaSuccess;
+    cudaError_t error = a->is_router && !device->exact ? apr_cuda_router(a, device->stream) : cudaErrorNotSupported;
 
+    if (error != cudaErrorNotSupported) return apr_cuda_outcome(device, error, err);
+    error = cudaSuccess;
     for (int64_t first = 0, n = has_heads ? 1 : APR_SMALL_GEMM_MAX_TOKENS; first < a->n_tokens && error == cudaSuccess; first += n) {
         const apr_linear_args some = tokens_of(a, first, n);
         error = has_heads ? apr_cuda_linear_heads_few(&some, device->stream) : linear_some(device, &some);

@@ -6,11 +6,13 @@
 #include "kernels/cuda/common/pdl.cuh"
 #include "kernels/cuda/device/reduce.cuh"
 #include "kernels/cuda/moe/pairs.cuh"
+#include "kernels/cuda/small_gemm/small_gemm_experts.cuh"
 #include "kernels/cuda/small_gemm/small_gemm_fragments.cuh"
 
 enum {
     BLOCK = 256,
     KEPT_FOURS = 3000, /* float4 of a slot's GLU output in 48 KB of shared memory; the rest, which is rare, is computed twice */
+    SUMMED = 4,        /* experts whose sums a thread loads together */
 };
 
 /* The buffers in the workspace; see kernels/cuda/small_gemm_workspace.h. */
@@ -64,13 +66,6 @@ static __device__ __forceinline__ float4 sum_splits(const float *sums, int64_t s
         sum = make_float4(sum.x + part.x, sum.y + part.y, sum.z + part.z, sum.w + part.w);
     }
     return sum;
-}
-
-/* Sums times a factor, plus the rows' biases, of any alignment; NULL: none. */
-static __device__ __forceinline__ float4 scaled(float4 v, float factor, const float *bias)
-{
-    if (bias == NULL) return make_float4(v.x * factor, v.y * factor, v.z * factor, v.w * factor);
-    return make_float4(v.x * factor + bias[0], v.y * factor + bias[1], v.z * factor + bias[2], v.w * factor + bias[3]);
 }
 
 /* A slot's expert, and the factor of its sums. Weights on inputs are applied here, since products are linear. */
@@ -144,24 +139,22 @@ static cudaError_t start_glu_inputs(const apr_experts_args *a, const experts_buf
                       (size_t)n_kept * sizeof(float4), stream, *a, *b);
 }
 
-/* out[t][r] = sum over ranks, the most probable expert first; four rows per thread. */
+/* Four rows per thread. */
 static __global__ void __launch_bounds__(BLOCK, 3)
-    k_sum_experts(const __grid_constant__ apr_experts_args a, const __grid_constant__ experts_buffers b)
+    k_sum_experts(const __grid_constant__ apr_small_gemm_experts e, int64_t n_tokens, float *out)
 {
     pdl_trigger_and_wait();
-    const int64_t at = (int64_t)blockIdx.x * BLOCK + threadIdx.x, fours = a.n_out / 4, t = at / fours, r = at % fours * 4;
-    if (t >= a.n_tokens) return;
-    const float *const route = a.routes + t * apr_route_row(a.n_used);
+    const int64_t at = (int64_t)blockIdx.x * BLOCK + threadIdx.x, fours = e.n_out / 4, t = at / fours, r = at % fours * 4;
+    if (t >= n_tokens) return;
     float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-#pragma unroll 2
-    for (int64_t k = 0; k < a.n_used; k++) {
-        const int64_t slot = __ldcg(b.pairs.slot_of + t * a.n_used + k), expert = (int64_t)__ldcg(route + k);
-        const float4 y = scaled(sum_splits(b.down, b.n_slots * a.n_out, b.down_splits, slot * a.n_out + r), __ldcg(b.mid.factors + slot),
-                                a.down_bias != NULL ? a.down_bias + expert * a.n_out + r : NULL);
-        const float w = a.weight_on_input ? 1.0f : __ldcg(route + a.n_used + k);
-        sum = make_float4(fmaf(y.x, w, sum.x), fmaf(y.y, w, sum.y), fmaf(y.z, w, sum.z), fmaf(y.w, w, sum.w));
+#pragma unroll 1
+    for (int first = 0; first < e.n_used; first += SUMMED) {
+        expert_term terms[SUMMED];
+#pragma unroll
+        for (int i = 0; i < SUMMED; i++) terms[i] = expert_term_of(e, t, min(first + i, e.n_used - 1));
+        sum = add_experts4<SUMMED>(e, terms, e.n_used - first, r, sum);
     }
-    *(float4 *)(a.out + 4 * at) = sum;
+    *(float4 *)(out + 4 * at) = sum;
 }
 
 /* --- the operation --- */
@@ -176,7 +169,21 @@ static cudaError_t multiply(const experts_buffers *b, apr_small_gemm_args args, 
     return apr_cuda_small_gemm(&args, n_multiprocessors, stream);
 }
 
-static cudaError_t some_tokens(const apr_experts_args *a, int group_tiles, int n_multiprocessors, cudaStream_t stream)
+/* What is done with the experts' sums: a step's rows go on with them. */
+typedef struct experts_end {
+    const apr_rows_experts *rows; /* NULL: they are the output */
+} experts_end;
+
+static cudaError_t start_sums(const apr_experts_args *a, const experts_buffers *b, const experts_end *end, cudaStream_t stream)
+{
+    const apr_small_gemm_experts sums = {a->routes,  b->pairs.slot_of, b->mid.factors, b->down,        a->down_bias,
+                                         b->n_slots, a->n_out,         (int)a->n_used, b->down_splits, a->weight_on_input};
+    if (end->rows != NULL) return apr_cuda_small_gemm_rows_experts(&sums, end->rows->residual, end->rows->sum, &end->rows->inputs, stream);
+    return launch_pdl(k_sum_experts, blocks_of(a->n_tokens * a->n_out / 4, BLOCK), BLOCK, 0, stream, sums, a->n_tokens, a->out);
+}
+
+static cudaError_t some_tokens(const apr_experts_args *a, const experts_end *end, int group_tiles, int n_multiprocessors,
+                               cudaStream_t stream)
 {
     const experts_buffers b = place_buffers((uint8_t *)a->work.data, a, a->n_tokens, n_multiprocessors);
     apr_small_gemm_args first = {}, second = {};
@@ -189,8 +196,7 @@ static cudaError_t some_tokens(const apr_experts_args *a, int group_tiles, int n
     if (error == cudaSuccess) error = multiply(&b, first, &b.x, a->n_mid, b.gate_splits, group_tiles, n_multiprocessors, stream);
     if (error == cudaSuccess) error = start_glu_inputs(a, &b, stream);
     if (error == cudaSuccess) error = multiply(&b, second, &b.mid, a->n_out, b.down_splits, group_tiles, n_multiprocessors, stream);
-    if (error == cudaSuccess) error = launch_pdl(k_sum_experts, blocks_of(a->n_tokens * a->n_out / 4, BLOCK), BLOCK, 0, stream, *a, b);
-    return error;
+    return error == cudaSuccess ? start_sums(a, &b, end, stream) : error;
 }
 
 static bool is_supported(const apr_tensor *m, int64_t rows, int64_t n_in, int major)
@@ -222,7 +228,7 @@ static int group_tiles_of(const apr_experts_args *a, apr_dtype dtype, int64_t n_
     return n < most ? n : most;
 }
 
-cudaError_t apr_cuda_experts_small_gemm(const apr_experts_args *a, int n_multiprocessors, int major, cudaStream_t stream)
+static cudaError_t all_tokens(const apr_experts_args *a, const experts_end *end, int n_multiprocessors, int major, cudaStream_t stream)
 {
     if (!is_supported(a->up, a->n_mid, a->n_in, major) || !is_supported(a->down, a->n_out, a->n_mid, major)) return cudaErrorNotSupported;
     if (a->gate != NULL &&
@@ -242,7 +248,25 @@ cudaError_t apr_cuda_experts_small_gemm(const apr_experts_args *a, int n_multipr
         some.x = a->x + first * a->n_in;
         some.routes = a->routes + first * apr_route_row(a->n_used);
         some.out = a->out + first * a->n_out;
-        error = some_tokens(&some, group_tiles, n_multiprocessors, stream);
+        error = some_tokens(&some, end, group_tiles, n_multiprocessors, stream);
     }
     return error;
+}
+
+cudaError_t apr_cuda_experts_small_gemm(const apr_experts_args *a, int n_multiprocessors, int major, cudaStream_t stream)
+{
+    const experts_end end = {NULL};
+    return all_tokens(a, &end, n_multiprocessors, major, stream);
+}
+
+/* The slots come first in the workspace. */
+cudaError_t apr_cuda_experts_small_gemm_rows(const apr_rows_experts *args, int n_multiprocessors, int major, cudaStream_t stream)
+{
+    const size_t of_slots = APR_ROWS_SLOTS * apr_cuda_rows_slot_bytes(args->inputs.workspace.widest) / sizeof(float);
+    const experts_end end = {args};
+    apr_experts_args a = args->experts;
+    if (a.n_tokens > APR_ROWS_MAX_TOKENS || a.n_used > APR_SMALL_GEMM_MOST_SUMMED || a.work.slice < of_slots) return cudaErrorNotSupported;
+    a.work.data += of_slots;
+    a.work.slice -= of_slots;
+    return all_tokens(&a, &end, n_multiprocessors, major, stream);
 }

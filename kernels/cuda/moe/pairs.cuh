@@ -20,5 +20,7 @@ cudaError_t apr_cuda_sort_pairs(const float *routes, int64_t n_tokens, int64_t n
 /* The experts operation (kernels/op_args.h) with the small GEMM; with up to 64 tokens it is batch invariant. cudaErrorNotSupported: no
  * kernel for these matrices, or no room in the workspace; nothing was started. */
 cudaError_t apr_cuda_experts_small_gemm(const apr_experts_args *args, int n_multiprocessors, int major, cudaStream_t stream);
+/* The same for up to 64 rows of a step, with what follows (kernels/cuda/rows_args.h). */
+cudaError_t apr_cuda_experts_small_gemm_rows(const apr_rows_experts *args, int n_multiprocessors, int major, cudaStream_t stream);
 
 #endif

@@ -50,6 +50,26 @@ static cudaError_t experts_batch_invariant(apr_cuda_device *device, const apr_ex
     return error;
 }
 
+/* The three operations one after another. */
+static cudaError_t rows_experts_apart(apr_cuda_device *device, const apr_rows_experts *args)
+{
+    const apr_experts_args *const a = &args->experts;
+    const apr_add_args add = {a->n_tokens, a->n_out, args->residual, a->out, args->sum, 0};
+    cudaError_t error = experts_batch_invariant(device, a);
+    if (error == cudaSuccess) error = apr_cuda_add(&add, device->stream);
+    return error == cudaSuccess ? apr_cuda_small_gemm_rows_inputs(&args->inputs, device->stream) : error;
+}
+
+apr_status apr_cuda_run_rows_experts(apr_cuda_device *device, const apr_rows_experts *args, apr_error *err)
+{
+    APR_TRY(apr_cuda_make_current(device, err));
+    apr_cuda_begin_phase(device, "experts of a batch, and their sum");
+    cudaError_t error = apr_cuda_experts_small_gemm_rows(args, device->facts.n_sms, apr_cuda_code_major(), device->stream);
+    if (error == cudaErrorNotSupported) error = rows_experts_apart(device, args);
+    if (error == cudaSuccess && device->options.check_each) error = cudaStreamSynchronize(device->stream);
+    return apr_cuda_outcome(device, error, err);
+}
+
 /* Several tokens are sorted by expert if there is a kernel for that. Otherwise, and if inputs may not be rounded, each pair is a
  * product. */
 static apr_status call(cudaError_t (*start)(const apr_experts_args *, cudaStream_t), apr_cuda_device *device, const apr_experts_args *args,

@@ -20,7 +20,10 @@ extern "C" {
 
 #include "kernels/cuda/common/ops.cuh"
 
-enum { APR_SMALL_GEMM_PARTS = 3 };
+enum {
+    APR_SMALL_GEMM_PARTS = 3,
+    APR_SMALL_GEMM_MOST_SUMMED = 32, /* experts of a token whose sum goes into a slot */
+};
 
 /* Matrices of one type and width that share inputs. */
 typedef struct apr_small_gemm_part {
@@ -61,6 +64,19 @@ typedef struct apr_small_gemm_args {
     int splits;                         /* split-K parts of a row's columns, at most one per stage */
 } apr_small_gemm_args;
 
+/* Products of chosen experts by slot, before factors and biases, and what their sum for each token needs:
+ *     sum over ranks of weight * (product * factor + bias), the most probable expert first */
+typedef struct apr_small_gemm_experts {
+    const float *routes;  /* [n_tokens, apr_route_row(n_used)] */
+    const int *slot_of;   /* [n_tokens * n_used] */
+    const float *factors; /* [n_slots] */
+    const float *sums;    /* [splits, n_slots, n_out] */
+    const float *bias;    /* [n_experts, n_out], or NULL */
+    int64_t n_slots, n_out;
+    int n_used, splits;
+    bool weight_on_input; /* weights have been applied */
+} apr_small_gemm_experts;
+
 /* Whether there is a kernel for a matrix of this shape and layout. In a stack of experts n_out is the rows of one matrix. */
 bool apr_cuda_has_small_gemm(apr_dtype dtype, bool tiled, int64_t n_out, int64_t n_in, int major);
 
@@ -70,6 +86,10 @@ cudaError_t apr_cuda_small_gemm(const apr_small_gemm_args *args, int n_multiproc
 /* Dense products with the epilogues of kernels/cuda/rows_args.h, and a value written into a slot; from 9.0 on. */
 cudaError_t apr_cuda_small_gemm_rows(const apr_rows_args *args, int n_multiprocessors, cudaStream_t stream);
 cudaError_t apr_cuda_small_gemm_rows_inputs(const apr_rows_inputs *args, cudaStream_t stream);
+/* The same for the sum of experts' products and a residual, which is also written to `sum`. At most
+ * APR_SMALL_GEMM_MOST_SUMMED experts of a token. */
+cudaError_t apr_cuda_small_gemm_rows_experts(const apr_small_gemm_experts *experts, const float *residual, float *sum,
+                                             const apr_rows_inputs *args, cudaStream_t stream);
 /* Maximum tiles of a group if a matrix has at most n_tokens tokens; 0: no kernel. */
 int apr_cuda_small_gemm_group_tiles(apr_dtype dtype, int64_t n_tokens);
 

@@ -6,6 +6,7 @@
 #include "kernels/cuda/common/cluster.cuh"
 #include "kernels/cuda/common/norm.cuh"
 #include "kernels/cuda/gemv/decode_gemv.cuh"
+#include "kernels/cuda/small_gemm/small_gemm_experts.cuh"
 #include "kernels/cuda/small_gemm/small_gemm_fixup.cuh"
 #include "kernels/cuda/small_gemm/small_gemm_fragments.cuh"
 
@@ -20,6 +21,7 @@ enum {
     MANY_SLOTS = 48,  /* clusters of eight that fit 132 multiprocessors so; with more slots half as many blocks have twice as much */
     MAX_EACH = 11264, /* numbers of a block in its shared memory; those of a cluster are at least a matrix' rows (rows_run.cu) */
     SQUARES_AT_ONCE = 16,
+    EXPERTS_AT_ONCE = 8,
 };
 
 typedef struct rows_epilogue {
@@ -35,6 +37,7 @@ typedef struct rows_epilogue {
     float eps, gain_offset;
     const float *gain;
     apr_small_gemm_inputs to;
+    apr_small_gemm_experts experts; /* where their sum takes the place of a product */
 } rows_epilogue;
 
 /* --- sums --- */
@@ -107,6 +110,27 @@ static __device__ __forceinline__ void finish_run(const rows_epilogue &e, const 
             if (e.out != NULL) *(float4 *)(e.out + row + at) = x;
             numbers[i] = x;
         }
+    }
+}
+
+/* The same with the sum of a token's experts; all threads take part. */
+static __device__ __forceinline__ void finish_experts(const rows_epilogue &e, const rows_run &run, float4 *numbers)
+{
+    __shared__ expert_term terms[APR_SMALL_GEMM_MOST_SUMMED];
+    const int64_t row = (int64_t)run.token * e.width;
+    if ((int)threadIdx.x < e.experts.n_used) terms[threadIdx.x] = expert_term_of(e.experts, run.token, (int)threadIdx.x);
+    __syncthreads();
+#pragma unroll 1
+    for (int i = (int)threadIdx.x; 4 * i < run.n; i += THREADS) {
+        const int at = run.begin + 4 * i;
+        const float4 residual = __ldcg((const float4 *)(e.residual + row + at));
+        float4 x = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+#pragma unroll 1
+        for (int first = 0; first < e.experts.n_used; first += EXPERTS_AT_ONCE)
+            x = add_experts4<EXPERTS_AT_ONCE>(e.experts, terms + first, e.experts.n_used - first, at, x);
+        x = add4(x, residual);
+        *(float4 *)(e.out + row + at) = x;
+        numbers[i] = x;
     }
 }
 
@@ -203,7 +227,7 @@ static __device__ __forceinline__ void store_inputs(const rows_epilogue &e, cons
 
 /* blockIdx.y: a token, or a padding slot; blockIdx.x: the run of its numbers. Shared memory: the largest number, the numbers, and
  * fix-ups. */
-template <apr_small_gemm_layout LAYOUT>
+template <apr_small_gemm_layout LAYOUT, bool EXPERTS>
 static __global__ void __launch_bounds__(THREADS, RESIDENT) k_rows(const __grid_constant__ rows_epilogue e)
 {
     extern __shared__ float4 epilogue_shared[];
@@ -219,11 +243,13 @@ static __global__ void __launch_bounds__(THREADS, RESIDENT) k_rows(const __grid_
                           (fixup_source *)(numbers + each / 4)};
     const bool is_there = run.token < e.n_tokens;
     const float4 gains = gains_of(e, run, (int)threadIdx.x);
-    find_fixups(e, run);
+    if (!EXPERTS) find_fixups(e, run);
     __syncthreads();
     pdl_wait();
     if (!is_there) {
         for (int i = (int)threadIdx.x; 4 * i < run.n; i += THREADS) numbers[i] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    } else if (EXPERTS) {
+        finish_experts(e, run, numbers);
     } else if (e.kind == APR_EPILOGUE_GLU) {
         finish_run<2, 2, 2>(e, run, numbers);
     } else {
@@ -243,8 +269,10 @@ static bool is_aligned(const void *p) { return (uintptr_t)p % 16 == 0; }
 static cudaError_t start_epilogue(rows_epilogue e, int n_slots, cudaStream_t stream)
 {
     e.cluster = n_slots > MANY_SLOTS && e.width <= MAX_CLUSTER / 2 * MAX_EACH ? MAX_CLUSTER / 2 : MAX_CLUSTER;
-    static void (*const kernels[])(rows_epilogue) = {k_rows<APR_SMALL_GEMM_F16>, k_rows<APR_SMALL_GEMM_BF16>, k_rows<APR_SMALL_GEMM_WGMMA>};
-    const auto kernel = kernels[e.to.layout];
+    static void (*const kernels[][2])(rows_epilogue) = {{k_rows<APR_SMALL_GEMM_F16, false>, k_rows<APR_SMALL_GEMM_F16, true>},
+                                                        {k_rows<APR_SMALL_GEMM_BF16, false>, k_rows<APR_SMALL_GEMM_BF16, true>},
+                                                        {k_rows<APR_SMALL_GEMM_WGMMA, false>, k_rows<APR_SMALL_GEMM_WGMMA, true>}};
+    const auto kernel = kernels[e.to.layout][e.experts.n_used > 0];
     const int each = rows_each(&e), n_fixups = (e.kind == APR_EPILOGUE_GLU ? 2 : 1) * fixups_of_run(each, e.rows_of_block);
     const bool fits =
         e.width % (e.writes_inputs ? (int)GEMM_SUB : 4) == 0 && each <= MAX_EACH && (e.rows_of_block & (e.rows_of_block - 1)) == 0;
@@ -344,19 +372,41 @@ cudaError_t apr_cuda_small_gemm_rows(const apr_rows_args *args, int n_multiproce
     return apr_cuda_small_gemm_with_epilogue(&a, n_multiprocessors, launch_epilogue, args, stream);
 }
 
-cudaError_t apr_cuda_small_gemm_rows_inputs(const apr_rows_inputs *args, cudaStream_t stream)
+static int64_t slots_of(const apr_rows_inputs *args)
+{
+    return (args->n_tokens + APR_SMALL_GEMM_TILE - 1) / APR_SMALL_GEMM_TILE * APR_SMALL_GEMM_TILE;
+}
+
+/* An epilogue of a finished value. */
+static rows_epilogue epilogue_of_value(const apr_rows_inputs *args)
 {
     rows_epilogue e = {};
+    e.a.parts[0].out = (float *)args->x;
+    e.a.parts[0].n_row_groups = (int)(args->width / APR_ROW_GROUP);
+    e.kind = APR_EPILOGUE_STORE, e.rows_of_block = GEMM_LARGE; /* without fix-up any size will do */
+    e.normed = args->out != args->x || args->output.norm ? args->out : NULL;
+    set_output(&e, &args->workspace, &args->output, args->width, args->n_tokens);
+    return e;
+}
+
+cudaError_t apr_cuda_small_gemm_rows_inputs(const apr_rows_inputs *args, cudaStream_t stream)
+{
     if (args->n_tokens < 1 || args->n_tokens > APR_ROWS_MAX_TOKENS || args->width % GEMM_SUB != 0) return cudaErrorInvalidValue;
     if (!args->output.norm && args->output.slot >= 0 && (args->out == NULL || args->out == args->x)) {
         /* Only inputs are wanted: few thread blocks, so that the others' multiprocessors can load the next weights meanwhile. */
         const apr_small_gemm_inputs to = slot_of(&args->workspace, args->output.slot, args->n_tokens, args->width);
         return apr_cuda_small_gemm_prepare(args->x, NULL, args->n_tokens, &to, stream);
     }
-    e.a.parts[0].out = (float *)args->x;
-    e.a.parts[0].n_row_groups = (int)(args->width / APR_ROW_GROUP);
-    e.kind = APR_EPILOGUE_STORE, e.rows_of_block = GEMM_LARGE; /* without fix-up any size will do */
-    e.normed = args->out != args->x || args->output.norm ? args->out : NULL;
-    set_output(&e, &args->workspace, &args->output, args->width, args->n_tokens);
-    return start_epilogue(e, (int)((args->n_tokens + APR_SMALL_GEMM_TILE - 1) / APR_SMALL_GEMM_TILE * APR_SMALL_GEMM_TILE), stream);
+    return start_epilogue(epilogue_of_value(args), (int)slots_of(args), stream);
+}
+
+cudaError_t apr_cuda_small_gemm_rows_experts(const apr_small_gemm_experts *experts, const float *residual, float *sum,
+                                             const apr_rows_inputs *args, cudaStream_t stream)
+{
+    if (args->n_tokens < 1 || args->n_tokens > APR_ROWS_MAX_TOKENS || args->width % GEMM_SUB != 0 || args->x != sum)
+        return cudaErrorInvalidValue;
+    rows_epilogue e = epilogue_of_value(args);
+    e.kind = APR_EPILOGUE_ADD, e.residual = residual, e.out = sum;
+    e.experts = *experts;
+    return start_epilogue(e, (int)slots_of(args), stream);
 }

@@ -108,6 +108,7 @@ static int emit_route(apr_emitter *e, int n, const apr_experts *x)
         apr_emit_linear(e, n, x->router, APR_ROLE_EXPERTS, r->n_experts, x->router_bias ? APR_MUST_HAVE_BIAS : APR_NO_BIAS, "router");
     apr_op op = apr_no_op;
 
+    if (e->status == APR_OK) e->program->ops[e->program->n_ops - 1].args.linear.is_router = true;
     op.kind = APR_OP_ROUTE;
     op.in[0] = logits;
     op.args.route.shape = *r;
