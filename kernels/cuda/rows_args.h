@@ -44,6 +44,7 @@ typedef struct apr_rows_args {
     const float *residual;  /* [n_tokens, rows]; may be out */
     float *out;             /* ADD, GLU; NULL: not wanted. Required with a norm. STORE: part 0's is used */
     apr_rows_output output; /* STORE: with one part only */
+    float *normed;          /* the norm also as float32, [n_tokens, rows]; NULL: not wanted. May not overlap with out */
     /* STORE with three parts and no slot: the parts are queries, keys and values, and this QKV epilogue is applied to them. NULL: none. Its
      * q.out may not overlap with what it reads, except the queries themselves. */
     const apr_qkv_epilogue_args *qkv;

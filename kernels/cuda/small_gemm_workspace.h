@@ -154,7 +154,7 @@ static inline int apr_small_gemm_splits(int64_t n_tokens, int64_t n_used, int64_
 }
 
 typedef struct apr_small_gemm_experts_offsets {
-    size_t slot_of, token_of, pair_of, groups, n_groups; /* apr_pairs */
+    size_t slot_of, token_of, groups, n_groups; /* apr_pairs */
     apr_small_gemm_inputs_offsets x, mid;
     size_t gate, up, down; /* [splits, slots, n_mid] twice, [splits, slots, n_out] */
     int64_t n_slots, most_tiles;
@@ -178,7 +178,6 @@ static inline apr_small_gemm_experts_offsets apr_cuda_small_gemm_experts_offsets
     offsets.down_splits = apr_small_gemm_splits(n_tokens, a->n_used, a->n_out, a->n_mid, n_multiprocessors);
     offsets.slot_of = apr_workspace_take(end, (size_t)n_pairs * sizeof(int));
     offsets.token_of = apr_workspace_take(end, slots * sizeof(int));
-    offsets.pair_of = apr_workspace_take(end, slots * sizeof(int));
     offsets.groups = apr_workspace_take(end, (size_t)n_tiles * sizeof(apr_small_gemm_group));
     offsets.n_groups = apr_workspace_take(end, sizeof(int));
     offsets.x = apr_small_gemm_take_inputs(end, n_tiles, apr_small_gemm_columns(a->n_in));

@@ -493,15 +493,18 @@ static apr_rows_workspace workspace_of(const apr_session_place *at)
     return (apr_rows_workspace){at->work, at->rows_widest, at->rows_bf16, at->rows_wgmma};
 }
 
+static void set_norm(const apr_session_place *at, const apr_op *norm, apr_rows_output *output)
+{
+    output->norm = true;
+    output->eps = norm->args.norm.eps;
+    output->gain = vector_at(at, norm->weight[0]);
+    output->gain_offset = norm->args.norm.offset;
+}
+
 static apr_rows_output next_input_of(const apr_session *s, const apr_session_place *at, const apr_fused *step)
 {
     apr_rows_output next = {.slot = step->activations >= 0 ? step->activations % APR_ROWS_SLOTS : -1};
-    if (step->activations < 0 || step->norm < 0) return next;
-    const apr_op *const norm = &s->program.ops[step->norm];
-    next.norm = true;
-    next.eps = norm->args.norm.eps;
-    next.gain = vector_at(at, norm->weight[0]);
-    next.gain_offset = norm->args.norm.offset;
+    if (step->activations >= 0 && step->norm >= 0) set_norm(at, &s->program.ops[step->norm], &next);
     return next;
 }
 
@@ -525,6 +528,24 @@ static apr_status rows_run_inputs(const apr_session *s, const apr_session_batch 
     return s->options.cuda->rows_inputs(at->device, &args, err);
 }
 
+/* A norm of whole rows that is not fused, right after the sum that it reads; NULL: none. Its output may share memory with what the sum is
+ * computed from only if it does so row by row. */
+static const apr_op *norm_after(const apr_session *s, const apr_session_place *at, const apr_fused *step)
+{
+    const apr_fused *const next = step + 1;
+    if (step->kind != APR_FUSED_PRODUCTS || step->add < 0 || step->activations >= 0) return NULL;
+    if (next == at->fusion.steps + at->fusion.n_steps || next->kind != APR_FUSED_OPERATION) return NULL;
+    const apr_op *const norm = &s->program.ops[next->op];
+    const int64_t width = s->program.values[result_of(s, step)].width;
+    const apr_norm_args *const n = &norm->args.norm;
+    if (norm->kind != APR_OP_NORM || norm->in[0] != result_of(s, step) || n->kind != APR_NORM_RMS) return NULL;
+    if (n->chunk != width || n->n_weight != width || vector_at(at, norm->weight[1]) != NULL) return NULL;
+    const int read[2] = {first_op(s, step)->out, residual_of(s, step)};
+    for (int k = 0; k < 2; k++)
+        if (values_overlap(s, at, norm->out, read[k]) && at->plan.value_offsets[norm->out] != at->plan.value_offsets[read[k]]) return NULL;
+    return values_overlap(s, at, norm->out, result_of(s, step)) ? NULL : norm;
+}
+
 /* The Q/K norm, rope and KV write right after a step whose products are exactly its query, key and value; NULL: none. */
 static const apr_fused *qkv_epilogue_after(const apr_session *s, const apr_session_place *at, const apr_fused *step)
 {
@@ -542,6 +563,7 @@ static apr_status rows_run_products(apr_session *s, const apr_session_batch *b, 
                                     apr_error *err)
 {
     const apr_fused *const epilogue = qkv_epilogue_after(s, at, step);
+    const apr_op *const norm = norm_after(s, at, step);
     apr_qkv_epilogue_args qkv;
     apr_rows_args args = {.workspace = workspace_of(at),
                           .epilogue = epilogue_of(step),
@@ -554,6 +576,10 @@ static apr_status rows_run_products(apr_session *s, const apr_session_batch *b, 
     set_parts(s, at, step, args.parts);
     if (step->glu >= 0) args.glu = s->program.ops[step->glu].args.glu.shape;
     if (step->add >= 0) args.residual = apr_session_value_at(s, residual_of(s, step));
+    if (norm != NULL) {
+        set_norm(at, norm, &args.output);
+        args.normed = apr_session_value_at(s, norm->out);
+    }
     if (args.epilogue != APR_EPILOGUE_STORE && (step->writes_f32 || args.output.norm))
         args.out = apr_session_value_at(s, result_of(s, step));
     if (epilogue != NULL) {
@@ -616,7 +642,7 @@ static apr_status rows_run_experts(apr_session *s, const apr_session_batch *b, c
 static apr_status rows_run_operation(apr_session *s, const apr_session_batch *b, const apr_session_place *at, const apr_fused *step,
                                      apr_error *err)
 {
-    if (is_part_of_experts(s, at, step)) return APR_OK;
+    if (is_part_of_experts(s, at, step) || (step > at->fusion.steps && norm_after(s, at, step - 1) != NULL)) return APR_OK;
     if (end_of_experts(s, at, step) != NULL) return rows_run_experts(s, b, at, step, err);
     return apr_session_run_op(s, b, &s->program.ops[step->op], err);
 }

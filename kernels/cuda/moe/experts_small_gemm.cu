@@ -47,7 +47,6 @@ static experts_buffers place_buffers(uint8_t *work, const apr_experts_args *a, i
     b.gate_splits = offsets.gate_splits, b.down_splits = offsets.down_splits;
     b.pairs.slot_of = (int *)(work + offsets.slot_of);
     b.pairs.token_of = (int *)(work + offsets.token_of);
-    b.pairs.pair_of = (int *)(work + offsets.pair_of);
     b.pairs.groups = (apr_small_gemm_group *)(work + offsets.groups);
     b.pairs.n_groups = (int *)(work + offsets.n_groups);
     b.x = inputs_at(work, offsets.x, offsets.most_tiles, a->n_in, a->up);
@@ -96,7 +95,7 @@ static __device__ __forceinline__ float4 glu4_of(const apr_experts_args &a, cons
                        apr_glu_of(&a.glu, gate.w, up.w));
 }
 
-/* A thread block per slot: its GLU output, kept in shared memory in between, is written as inputs of down. */
+/* A thread block per pair: its GLU output, kept in shared memory in between, is written as inputs of down. */
 template <apr_small_gemm_layout LAYOUT>
 static __global__ void __launch_bounds__(BLOCK, 3)
     k_glu_inputs(const __grid_constant__ apr_experts_args a, const __grid_constant__ experts_buffers b)
@@ -104,9 +103,9 @@ static __global__ void __launch_bounds__(BLOCK, 3)
     extern __shared__ float4 row[];
     __shared__ float parts[BLOCK / 32];
     pdl_trigger_and_wait();
-    const int slot = (int)blockIdx.x, pair = __ldcg(b.pairs.pair_of + slot), thread = (int)threadIdx.x, n_threads = (int)blockDim.x;
-    const int n_there = pair < 0 ? 0 : (int)(a.n_mid / 4), n_pieces = (int)(b.mid.n_in / 8);
-    const expert_slot own = pair < 0 ? expert_slot{} : slot_of(a, b, slot, pair);
+    const int pair = (int)blockIdx.x, slot = __ldcg(b.pairs.slot_of + pair), thread = (int)threadIdx.x, n_threads = (int)blockDim.x;
+    const int n_there = (int)(a.n_mid / 4), n_pieces = (int)(b.mid.n_in / 8);
+    const expert_slot own = slot_of(a, b, slot, pair);
     float most = 0.0f, times, back;
 #pragma unroll 1
     for (int i = thread; i < n_there; i += n_threads) {
@@ -135,7 +134,7 @@ static cudaError_t start_glu_inputs(const apr_experts_args *a, const experts_buf
     /* the same carveout as the next kernels, which then need not wait for a reconfiguration of shared memory */
     const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, 100);
     if (error != cudaSuccess) return error;
-    return launch_pdl(kernel, (unsigned)b->n_slots, n_threads < BLOCK ? (unsigned)n_threads : (unsigned)BLOCK,
+    return launch_pdl(kernel, (unsigned)(a->n_tokens * a->n_used), n_threads < BLOCK ? (unsigned)n_threads : (unsigned)BLOCK,
                       (size_t)n_kept * sizeof(float4), stream, *a, *b);
 }
 
@@ -182,6 +181,16 @@ static cudaError_t start_sums(const apr_experts_args *a, const experts_buffers *
     return launch_pdl(k_sum_experts, blocks_of(a->n_tokens * a->n_out / 4, BLOCK), BLOCK, 0, stream, sums, a->n_tokens, a->out);
 }
 
+/* Sorts the pairs, and writes their inputs. */
+static cudaError_t start_inputs(const apr_experts_args *a, const experts_buffers *b, int group_tiles, cudaStream_t stream)
+{
+    cudaError_t error =
+        apr_cuda_sort_few_pairs(a->routes, a->n_tokens, a->n_used, a->n_experts, group_tiles, a->x, &b->pairs, &b->x, stream);
+    if (error != cudaErrorNotSupported) return error;
+    error = apr_cuda_sort_pairs(a->routes, a->n_tokens, a->n_used, a->n_experts, group_tiles, &b->pairs, stream);
+    return error == cudaSuccess ? apr_cuda_small_gemm_prepare(a->x, b->pairs.token_of, a->n_tokens, &b->x, stream) : error;
+}
+
 static cudaError_t some_tokens(const apr_experts_args *a, const experts_end *end, int group_tiles, int n_multiprocessors,
                                cudaStream_t stream)
 {
@@ -191,8 +200,7 @@ static cudaError_t some_tokens(const apr_experts_args *a, const experts_end *end
     first.parts[first.n_parts++] = apr_small_gemm_part{a->up, NULL, b.up};
     second.parts[second.n_parts++] = apr_small_gemm_part{a->down, NULL, b.down};
 
-    cudaError_t error = apr_cuda_sort_pairs(a->routes, a->n_tokens, a->n_used, a->n_experts, group_tiles, &b.pairs, stream);
-    if (error == cudaSuccess) error = apr_cuda_small_gemm_prepare(a->x, b.pairs.token_of, a->n_tokens, &b.x, stream);
+    cudaError_t error = start_inputs(a, &b, group_tiles, stream);
     if (error == cudaSuccess) error = multiply(&b, first, &b.x, a->n_mid, b.gate_splits, group_tiles, n_multiprocessors, stream);
     if (error == cudaSuccess) error = start_glu_inputs(a, &b, stream);
     if (error == cudaSuccess) error = multiply(&b, second, &b.mid, a->n_out, b.down_splits, group_tiles, n_multiprocessors, stream);

@@ -335,6 +335,7 @@ static cudaError_t launch_epilogue(const void *what, const gemm_call &call, int 
     e.first = (int)first;
     e.residual = args->epilogue == APR_EPILOGUE_ADD ? args->residual : NULL;
     e.out = args->epilogue == APR_EPILOGUE_STORE ? args->parts[0].out : args->out;
+    e.normed = args->normed;
     set_output(&e, &args->workspace, &args->output, width, args->n_tokens);
     if (e.norm && e.out == NULL) return cudaErrorInvalidValue;
     return start_epilogue(e, (int)(e.writes_inputs || left > n_slots ? n_slots : left), stream);
