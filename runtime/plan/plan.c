@@ -521,15 +521,8 @@ static int64_t widest_input(const draft *d)
     return most;
 }
 
-/* Does an operation multiply by chosen experts? */
-static bool has_experts(const draft *d)
-{
-    for (size_t i = 0; i < d->program->n_ops; i++)
-        if (has_op(d, i) && d->program->ops[i].kind == APR_OP_EXPERTS) return true;
-    return false;
-}
-
-/* Bytes of a device's only workspace buffer: the maximum over the operations. Experts of a step leave their sum in a slot before them. */
+/* Bytes of a device's only workspace buffer: the maximum over the operations. Experts of a step are after the slots,
+ * in one of which they leave their sum. */
 static uint64_t device_workspace(const draft *d, apr_plan_speed pace)
 {
     const apr_program *const program = d->program;
@@ -538,17 +531,18 @@ static uint64_t device_workspace(const draft *d, apr_plan_speed pace)
                                 .weight_dtypes = d->options->weight_dtypes,
                                 .tile_bytes = pace.tile_bytes,
                                 .n_multiprocessors = d->options->gpu->n_sms};
+    const uint64_t of_slots = d->plan->n_sequences > 1 ? APR_ROWS_SLOTS * apr_cuda_rows_slot_bytes(widest_input(d)) : 0;
     uint64_t most = 0;
 
     for (size_t i = 0; i < program->n_ops; i++) {
         const apr_op_spec *const card = apr_op_specs[program->ops[i].kind];
         if (!has_op(d, i)) continue;
-        const uint64_t wanted = card->device_bytes != NULL ? card->device_bytes(program, &program->ops[i], &sizes) : 0;
+        uint64_t wanted = card->device_bytes != NULL ? card->device_bytes(program, &program->ops[i], &sizes) : 0;
+        if (card->kind == APR_OP_EXPERTS) wanted += of_slots;
         if (wanted > most) most = wanted;
     }
     if (d->plan->n_sequences > 1 && widest_input(d) > 0) {
         const uint64_t of_rows = apr_cuda_rows_bytes(widest_input(d), d->options->gpu->n_sms);
-        if (has_experts(d)) most += APR_ROWS_SLOTS * apr_cuda_rows_slot_bytes(widest_input(d));
         if (of_rows > most) most = of_rows;
     }
     const uint64_t of_argmax = computes_logits(d) ? apr_cuda_topk_bytes(program->vocab_size) : 0;
