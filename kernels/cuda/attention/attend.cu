@@ -262,6 +262,7 @@ static cudaError_t attend_with(const apr_attend_args *args, bool careful, cudaSt
     }
     cudaError_t error = apr_cuda_attend_decode(args, NULL, stream);
     if (error == cudaErrorNotSupported) error = apr_cuda_attend_prompt(args, careful, stream);
+    if (error == cudaErrorNotSupported) error = apr_cuda_attend_latent(args, careful, stream);
     if (error == cudaErrorNotSupported) error = apr_cuda_attend_tiles(args, stream);
     return error != cudaErrorNotSupported ? error : apr_cuda_attend_rows(args, stream);
 }
