@@ -270,6 +270,9 @@ typedef struct apr_cuda_api {
     apr_status (*experts)(apr_cuda_device *device, const apr_experts_args *args, const apr_decode_gemv_args *gemv, apr_error *err);
     /* The QKV epilogue of one token or of several, where apr_has_qkv_epilogue is true. */
     apr_status (*qkv_epilogue)(apr_cuda_device *device, const apr_qkv_epilogue_args *args, apr_error *err);
+    /* Latent attention of any number of tokens: the operations before attention in two calls. Up to APR_LATENT_MAX_DIM numbers. */
+    apr_status (*latent_query)(apr_cuda_device *device, const apr_latent_query_args *args, apr_error *err);
+    apr_status (*latent_store)(apr_cuda_device *device, const apr_latent_store_args *args, apr_error *err);
     /* Attention of a single token, whose output is written as activations (kernels/cuda/common/activations_i16.cuh). n_heads * value_dim is a multiple
      * of 16. With `qkv` the QKV epilogue runs first; then neither the rotated query nor the output need exist as float32. */
     apr_status (*attend_to_i16)(apr_cuda_device *device, const apr_qkv_epilogue_args *qkv, const apr_attend_args *args,
@@ -348,6 +351,7 @@ typedef struct apr_cuda_api {
 #define APR_CUDA_OPS(X)      X(apr_op_kind) X(apr_op_args) X(apr_workspace) X(apr_cache) X(apr_linear_heads) X(apr_glu_shape) X(apr_route_shape)
 #define APR_CUDA_KINDS(X)    X(apr_activation) X(apr_norm_kind) X(apr_rope_mode) X(apr_score_kind) X(apr_epilogue) X(apr_prompt_epilogue)
 #define APR_CUDA_DECODE(X)   X(apr_decode_gemv_part) X(apr_decode_gemv_args) X(apr_decode_gemv_inputs) X(apr_qkv_epilogue_args)
+#define APR_CUDA_LATENT(X)   X(apr_latent_query_args) X(apr_latent_store_args)
 #define APR_CUDA_STEPS(X) \
     X(apr_prompt_args) X(apr_rows_workspace) X(apr_rows_output) X(apr_rows_args) X(apr_rows_inputs) X(apr_rows_experts)
 
@@ -366,6 +370,7 @@ typedef struct apr_cuda_api {
     APR_CUDA_OPS(X)       \
     APR_CUDA_KINDS(X)     \
     APR_CUDA_DECODE(X)    \
+    APR_CUDA_LATENT(X)    \
     APR_CUDA_STEPS(X)
 #define APR_CUDA_LENGTHS(X) APR_CUDA_ENUMS(X) APR_CUDA_ARRAYS(X)
 

@@ -141,6 +141,25 @@ typedef struct apr_qkv_epilogue_args {
     apr_kv_store_args store;
 } apr_qkv_epilogue_args;
 
+/* Latent attention: the operations between the product of the queries and attention, as one call. The numbers of each head after the first
+ * absorb.n_in are rotated, the first ones are multiplied by the head's own matrix, and both are joined. absorb.x, absorb.out and rope.out
+ * are not used. */
+typedef struct apr_latent_query_args {
+    apr_rope_args rope;     /* start >= absorb.n_in; x has whole heads */
+    apr_linear_args absorb; /* with heads */
+    float *out;             /* [n_tokens, n_heads, absorb.n_out + head_dim - absorb.n_in], not x */
+} apr_latent_query_args;
+
+/* Those between the product of a token's latent and the cache: the first norm.chunk numbers are normed, the others are rotated, and all are
+ * stored as the key. norm.out, rope.x, rope.out and store.k are not used. */
+typedef struct apr_latent_store_args {
+    apr_norm_args norm;      /* RMS, without bias; x: [n_tokens, store.key_dim] */
+    apr_rope_args rope;      /* one head of the other numbers */
+    apr_kv_store_args store; /* one head, without values */
+} apr_latent_store_args;
+
+enum { APR_LATENT_MAX_DIM = 1024 }; /* maximum numbers of a key, and of the part of a query that is not rotated */
+
 enum { APR_QKV_EPILOGUE_MAX_DIM = 512 }; /* maximum numbers of a head */
 
 static inline bool apr_has_qkv_epilogue(const apr_kv_store_args *a)

@@ -1,5 +1,6 @@
 /* placement.c - offsets of activations: values that are not alive together share memory. */
 #include "runtime/plan/placement.h"
+#include "runtime/program/fusion.h"
 #include "runtime/program/op_spec.h"
 
 #include <stdlib.h>
@@ -42,6 +43,19 @@ static int64_t live_insert(live_set *live, int value, int64_t width)
     return place;
 }
 
+/* A latent query runs as one step (runtime/program/fusion.h), which still reads the rotated query where it writes the joined one: the query
+ * stays until then. */
+static void keep_latent_query(const apr_program *program, size_t *last)
+{
+    for (size_t i = 0; i + APR_LATENT_QUERY_JOIN < program->n_ops; i++) {
+        const apr_op *const rope = &program->ops[i], *const absorb = rope + APR_LATENT_ABSORB;
+        const size_t join = i + APR_LATENT_QUERY_JOIN;
+        const bool is_query = rope->kind == APR_OP_ROPE && absorb->kind == APR_OP_LINEAR && absorb->args.linear.heads.n > 0 &&
+                              program->ops[join].kind == APR_OP_JOIN;
+        if (is_query && last[rope->out] < join) last[rope->out] = join;
+    }
+}
+
 /* last[v]: the last operation here that reads v (or computes it, if none reads it), or before which v is copied away. */
 static void last_uses(const apr_program_part *part, size_t *last)
 {
@@ -58,6 +72,7 @@ static void last_uses(const apr_program_part *part, size_t *last)
         const apr_transfer *const m = &part->partition->transfers[i];
         if (m->from == part->place && last[m->value] < m->op) last[m->value] = m->op;
     }
+    keep_latent_query(program, last);
 }
 
 /* Puts the output in place of the first input, if the operation allows it and this is the last read of that input. */

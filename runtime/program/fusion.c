@@ -397,11 +397,73 @@ static void add_operation(fuser *f, int op)
     if (for_products) write_activations(f, o->out, -1, false);
 }
 
+/* --- latent attention: runs of adjacent operations --- */
+
+static bool is_run(const fuser *f, size_t first, const apr_op_kind *kinds, size_t n)
+{
+    if (first + n > f->program->n_ops || takes(f, first, kinds[0]) == 0) return false;
+    for (size_t i = 0; i < n; i++)
+        if (f->program->ops[first + i].kind != kinds[i]) return false;
+    return true;
+}
+
+/* Are the values that operations [first, first + n) compute read only once each? */
+static bool are_read_once(const fuser *f, const apr_op *first, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (f->n_readers[first[i].out] != 1) return false;
+    return true;
+}
+
+/* Do both slices together make up each of the heads, the first one first? */
+static bool halve_heads(const apr_slice_args *a, const apr_slice_args *b, int64_t n_heads)
+{
+    return a->start == 0 && b->start == a->n && b->start + b->n == b->head_dim && a->head_dim == b->head_dim && a->n_heads == n_heads &&
+           b->n_heads == n_heads;
+}
+
+static bool is_latent_query(const fuser *f, size_t i)
+{
+    static const apr_op_kind kinds[] = {APR_OP_ROPE, APR_OP_SLICE, APR_OP_SLICE, APR_OP_LINEAR, APR_OP_JOIN};
+    if (!is_run(f, i, kinds, APR_LATENT_QUERY_OPS)) return false;
+    const apr_op *const rope = &f->program->ops[i], *const first = rope + 1, *const rest = rope + 2, *const absorb = rope + 3,
+                        *const join = rope + 4;
+    const int64_t n_heads = rope->args.rope.n_heads;
+    if (first->in[0] != rope->out || rest->in[0] != rope->out || f->n_readers[rope->out] != 2 || !are_read_once(f, first, 3)) return false;
+    return absorb->in[0] == first->out && join->in[0] == absorb->out && join->in[1] == rest->out &&
+           halve_heads(&first->args.slice, &rest->args.slice, n_heads) && absorb->args.linear.heads.n == n_heads &&
+           join->args.join.n_heads == n_heads && rope->args.rope.start >= first->args.slice.n && absorb->weight[1] < 0;
+}
+
+static bool is_latent_store(const fuser *f, size_t i)
+{
+    static const apr_op_kind kinds[] = {APR_OP_SLICE, APR_OP_NORM, APR_OP_SLICE, APR_OP_ROPE, APR_OP_JOIN, APR_OP_KV_STORE};
+    if (!is_run(f, i, kinds, APR_LATENT_STORE_OPS)) return false;
+    const apr_op *const first = &f->program->ops[i], *const norm = first + 1, *const rest = first + 2, *const rope = first + 3,
+                        *const join = first + 4, *const store = first + 5;
+    if (norm->in[0] != first->out || rest->in[0] != first->in[0] || f->n_readers[first->in[0]] != 2 || !are_read_once(f, first, 5))
+        return false;
+    return rope->in[0] == rest->out && join->in[0] == norm->out && join->in[1] == rope->out && store->in[0] == join->out &&
+           store->in[1] < 0 && halve_heads(&first->args.slice, &rest->args.slice, 1) && is_norm_of_rows(f, norm) &&
+           store->args.kv_store.n_kv_heads == 1;
+}
+
+/* Adds a step for the run that begins with operation i. Returns its number of operations; 0: none. */
+static size_t add_latent(fuser *f, size_t i)
+{
+    const bool is_query = is_latent_query(f, i);
+    if (!is_query && !is_latent_store(f, i)) return 0;
+    const size_t n = is_query ? APR_LATENT_QUERY_OPS : APR_LATENT_STORE_OPS;
+    add_step(f, is_query ? APR_FUSED_LATENT_QUERY : APR_FUSED_LATENT_STORE)->op = (int)i;
+    for (size_t k = i; k < i + n; k++) f->done[k] = true;
+    return n;
+}
+
 static void fuse_all(fuser *f)
 {
     find_epilogues(f);
     for (size_t i = 0; i < f->program->n_ops; i++) {
-        if (f->done[i] || f->absorbed[i]) continue;
+        if (f->done[i] || f->absorbed[i] || add_latent(f, i) > 0) continue;
         f->done[i] = linear_type(f, i) == 0;
         if (linear_type(f, i) != 0) fuse_products(f, (int)i);
         else if (takes(f, i, APR_OP_EXPERTS) != 0) fuse_experts(f, (int)i);
@@ -518,6 +580,9 @@ static size_t find_prompt_step(const fuser *f, size_t i, apr_fused *step)
 static void fuse_prompt(fuser *f)
 {
     for (size_t i = 0; i < f->program->n_ops;) {
+        const size_t n_latent = add_latent(f, i);
+        i += n_latent;
+        if (n_latent > 0) continue;
         const size_t end = find_prompt_step(f, i, add_step(f, APR_FUSED_PROMPT));
         if (end == i) {
             f->out->n_steps--;

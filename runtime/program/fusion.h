@@ -9,6 +9,8 @@
  *                   norm(h) -> activations and float32                  where other operations read it as well
  *     QKV epilogue: Q/K norm, rope of q and k, kv store                 one step after the products that compute q, k, v
  *     attend:       attend(q) -> o, activations of o                    where only products read o
+ *     latent query: rope, slices, a product of each head, join          before attention to latents; also in a prompt and in rows
+ *     latent store: slices, norm, rope, join, kv store                  the same; both are runs of adjacent operations
  *     experts:      the chosen experts, and their sum with the residual after their routes; ends like products
  *     products:     up to three linears of the same inputs and type     q, k, v
  *                   two linears and their gated unit                    gate, up, glu -> activations
@@ -36,6 +38,8 @@ typedef enum {
     APR_FUSED_PRODUCTS,
     APR_FUSED_QKV_EPILOGUE,
     APR_FUSED_ATTEND,
+    APR_FUSED_LATENT_QUERY,
+    APR_FUSED_LATENT_STORE,
     APR_FUSED_EXPERTS,
     APR_FUSED_PROMPT
 } apr_fused_kind;
@@ -44,7 +48,7 @@ enum { APR_FUSED_PRODUCTS_MAX = 3 };
 /* Operations, values and activations are indices; -1: none. */
 typedef struct apr_fused {
     apr_fused_kind kind;
-    int op;      /* OPERATION, ATTEND, EXPERTS */
+    int op;      /* OPERATION, ATTEND, EXPERTS; LATENT: the first of the run */
     int store;   /* QKV_EPILOGUE, ATTEND and PROMPT with one: the kv store */
     int value;   /* INPUTS: the float32 input */
     int inputs;  /* PRODUCTS, EXPERTS: the activations that are multiplied */
@@ -58,6 +62,11 @@ typedef struct apr_fused {
     int head_norms[2], ropes[2]; /* with a store: of query and key; a norm may be -1 */
     float row_sums[2];           /* PROMPT with a GLU: sums of its weights, computed by the device; see apr_prompt_args */
 } apr_fused;
+
+/* Operations of a latent query: rope, slice (multiplied), slice (rotated), linear, join; of a latent store: slice (normed), norm, slice
+ * (rotated), rope, join, kv store. Counted from the first. */
+enum { APR_LATENT_ABSORB = 3, APR_LATENT_QUERY_JOIN, APR_LATENT_QUERY_OPS };
+enum { APR_LATENT_NORM = 1, APR_LATENT_STORE_ROPE = 3, APR_LATENT_KV_STORE = 5, APR_LATENT_STORE_OPS };
 
 typedef struct apr_fused_activations {
     int64_t width;
@@ -73,7 +82,7 @@ typedef struct apr_fusion {
 /* What the device can do. Without any linear no operations are fused. A zeroed or failed fusion may be closed. */
 typedef struct apr_fusible {
     /* [n_ops] 0: the operation is not fused. Linears: a number, equal where they may be fused (one type). KV stores: with norm and rope
-     * before them. Experts: from activations. Prompts: a norm before products, a GLU right before a product. */
+     * before them. Ropes and slices: that begin a latent query or store. Experts: from activations. Prompts: a norm before products, a GLU right before a product. */
     const int *takes;
     const int64_t *vector_offsets; /* [n_weights] < 0: the device has no such vector, so that a bias is absent; NULL: none is */
     bool is_prompt;

@@ -139,6 +139,65 @@ static apr_status run_qkv_epilogue(apr_session *s, const apr_session_batch *b, c
     return s->options.cuda->qkv_epilogue(at->device, &qkv, err);
 }
 
+/* --- latent attention --- */
+
+/* Memory is planned for one operation at a time: the joined query may share it with the query that is read, if that is not fused. */
+static bool can_fuse_latent_query(const apr_session *s, const apr_session_place *at, const apr_op *rope)
+{
+    const apr_op *const join = rope + APR_LATENT_QUERY_JOIN, *const absorb = rope + APR_LATENT_ABSORB;
+    const apr_op *const end = s->program.ops + s->program.n_ops;
+    return join < end && join->kind == APR_OP_JOIN && absorb->kind == APR_OP_LINEAR && absorb->args.linear.heads.n > 0 &&
+           rope->args.rope.head_dim % 4 == 0 && !values_overlap(s, at, rope->in[0], join->out);
+}
+
+static bool can_fuse_latent_store(const apr_session *s, const apr_op *slice)
+{
+    const apr_op *const store = slice + APR_LATENT_KV_STORE;
+    return store < s->program.ops + s->program.n_ops && store->kind == APR_OP_KV_STORE &&
+           store->args.kv_store.key_dim <= APR_LATENT_MAX_DIM;
+}
+
+/* Does a latent query or store that is fused begin with the operation? */
+static bool begins_latent(const apr_session *s, const apr_session_place *at, const apr_op *op)
+{
+    if (s->options.cuda->latent_query == NULL) return false;
+    return op->kind == APR_OP_ROPE ? can_fuse_latent_query(s, at, op) : op->kind == APR_OP_SLICE && can_fuse_latent_store(s, op);
+}
+
+static apr_status run_latent_query(apr_session *s, const apr_session_batch *b, const apr_session_place *at, const apr_fused *step,
+                                   apr_error *err)
+{
+    const apr_op *const rope = &s->program.ops[step->op];
+    apr_latent_query_args to;
+    apr_op_args args;
+
+    if (s->only_products) return apr_session_run_op(s, b, rope + APR_LATENT_ABSORB, err);
+    APR_TRY(apr_session_bind_op(s, b, at, rope, &args, err));
+    to.rope = args.rope;
+    APR_TRY(apr_session_bind_op(s, b, at, rope + APR_LATENT_ABSORB, &args, err));
+    to.absorb = args.linear;
+    APR_TRY(apr_session_bind_op(s, b, at, rope + APR_LATENT_QUERY_JOIN, &args, err));
+    to.out = args.join.out;
+    return s->options.cuda->latent_query(at->device, &to, err);
+}
+
+static apr_status run_latent_store(apr_session *s, const apr_session_batch *b, const apr_session_place *at, const apr_fused *step,
+                                   apr_error *err)
+{
+    const apr_op *const slice = &s->program.ops[step->op];
+    apr_latent_store_args to;
+    apr_op_args args;
+
+    APR_TRY(apr_session_bind_op(s, b, at, slice + APR_LATENT_NORM, &args, err));
+    to.norm = args.norm;
+    to.norm.x = apr_session_value_at(s, slice->in[0]);
+    APR_TRY(apr_session_bind_op(s, b, at, slice + APR_LATENT_STORE_ROPE, &args, err));
+    to.rope = args.rope;
+    APR_TRY(apr_session_bind_op(s, b, at, slice + APR_LATENT_KV_STORE, &args, err));
+    to.store = args.kv_store;
+    return s->options.cuda->latent_store(at->device, &to, err);
+}
+
 /* --- finding steps --- */
 
 /* What a batch takes of an operation (apr_fusible, QKV epilogues aside), and whether steps can run with the values' planned addresses. */
@@ -161,7 +220,9 @@ static apr_status fuse_some(const apr_session *s, const apr_session_place *at, c
     for (size_t i = 0; i < s->program.n_ops && status == APR_OK; i++) {
         const apr_op *const op = &s->program.ops[i];
         if (!every && (op->kind == APR_OP_KV_STORE || op->kind == APR_OP_EXPERTS)) continue;
-        takes[i] = op->kind == APR_OP_KV_STORE ? apr_has_qkv_epilogue(&op->args.kv_store) : how->takes(s, at, op);
+        takes[i] = op->kind == APR_OP_KV_STORE                           ? apr_has_qkv_epilogue(&op->args.kv_store)
+                   : op->kind == APR_OP_ROPE || op->kind == APR_OP_SLICE ? begins_latent(s, at, op)
+                                                                         : how->takes(s, at, op);
         any |= op->kind == APR_OP_LINEAR && takes[i] != 0;
     }
     const apr_fusible can = {takes, how->is_prompt ? at->plan.vector_offsets : NULL, how->is_prompt};
@@ -270,7 +331,8 @@ static bool avoids_workspace(apr_op_kind kind)
 static bool may_stand_between(const apr_session *s, const apr_fused *step)
 {
     if (step->kind == APR_FUSED_OPERATION) return avoids_workspace(s->program.ops[step->op].kind);
-    return step->kind == APR_FUSED_PRODUCTS || step->kind == APR_FUSED_INPUTS || step->kind == APR_FUSED_QKV_EPILOGUE;
+    return step->kind == APR_FUSED_PRODUCTS || step->kind == APR_FUSED_INPUTS || step->kind == APR_FUSED_QKV_EPILOGUE ||
+           step->kind == APR_FUSED_LATENT_STORE;
 }
 
 /* Every input must stay in its slot until it has been read for the last time. */
@@ -699,7 +761,8 @@ static apr_status run_step(apr_session *s, const apr_session_batch *b, const apr
                            apr_fused *step, apr_error *err)
 {
     const bool is_rows = s->positions != NULL && fusion == &at->fusion;
-    const bool is_product = step->kind == APR_FUSED_OPERATION || step->kind == APR_FUSED_PRODUCTS || step->kind == APR_FUSED_EXPERTS;
+    const bool is_product = step->kind == APR_FUSED_OPERATION || step->kind == APR_FUSED_PRODUCTS || step->kind == APR_FUSED_EXPERTS ||
+                            step->kind == APR_FUSED_LATENT_QUERY;
 
     if (s->only_products && !is_product) return APR_OK;
     switch (step->kind) {
@@ -711,6 +774,8 @@ static apr_status run_step(apr_session *s, const apr_session_batch *b, const apr
     case APR_FUSED_PRODUCTS: return is_rows ? rows_run_products(s, b, at, step, err) : token_run_products(s, at, step, err);
     case APR_FUSED_QKV_EPILOGUE: return is_rows && is_part_of_products(s, at, step) ? APR_OK : run_qkv_epilogue(s, b, at, step, err);
     case APR_FUSED_ATTEND: return is_rows ? rows_run_attend(s, b, at, step, err) : token_run_attend(s, b, at, step, err);
+    case APR_FUSED_LATENT_QUERY: return run_latent_query(s, b, at, step, err);
+    case APR_FUSED_LATENT_STORE: return run_latent_store(s, b, at, step, err);
     case APR_FUSED_EXPERTS: return run_experts(s, b, at, step, err); /* only of tokens */
     case APR_FUSED_PROMPT: return run_prompt(s, b, at, step, err);
     }

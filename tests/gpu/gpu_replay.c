@@ -195,6 +195,93 @@ static void two_sessions_in_turn_do_not_read_each_other_s_token(void **state)
     program_model_close(&m);
 }
 
+/* --- latent attention --- */
+
+/* Wide enough for products on tensor cores, and as wide as latents are. */
+static bool open_latent(program_model *m, const char *architecture, int64_t rank, apr_dtype dtype)
+{
+    static const uint8_t mixers[] = {APR_LAYER_FULL, APR_LAYER_FULL}, ffns[] = {APR_FFN_DENSE, APR_FFN_DENSE};
+    apr_hparams h = program_model_sizes(architecture);
+    h.hidden_size = 256;
+    h.intermediate_size = 512;
+    h.vocab_size = 128;
+    h.num_heads = h.num_kv_heads = 4;
+    h.q_lora_rank = 256;
+    h.kv_lora_rank = rank;
+    h.qk_nope_head_dim = h.v_head_dim = 128;
+    h.qk_rope_head_dim = h.rotary_dim = 64;
+    h.max_position_embeddings = 4096;
+    h.num_layers = 2;
+    h.layer_kinds = mixers;
+    h.ffn_kinds = ffns;
+    h.num_experts = 0;
+    return program_model_open(m, &h, dtype, NULL) == APR_OK;
+}
+
+static int count_steps(const apr_fusion *fusion, apr_fused_kind kind)
+{
+    int n = 0;
+    for (size_t i = 0; i < fusion->n_steps; i++) n += fusion->steps[i].kind == kind;
+    return n;
+}
+
+/* The logits of PROMPT tokens' last, and of NEXT single tokens, [1 + NEXT, vocab_size]. */
+enum { PROMPT = 140, NEXT = 6 };
+static float *prompt_and_tokens(const program_model *m, bool fused, int n_latent)
+{
+    apr_session_options options = on_device(fused, APR_F16);
+    const size_t width = (size_t)m->program.vocab_size;
+    float *const logits = malloc((1 + NEXT) * width * sizeof *logits);
+    int32_t ids[PROMPT];
+    apr_error err = {0};
+
+    options.no_fusion = !fused;
+    options.n_ctx = options.n_batch = 160;
+    apr_session *const s = must_open_session(&m->model, &options);
+    for (int i = 0; i < PROMPT; i++) ids[i] = (int32_t)((size_t)(i * 37 + i / 7) % width);
+    if (apr_session_eval(s, ids, PROMPT, &(apr_eval_output){.logits = logits}, &err) != APR_OK) fail_msg("%s", err.text);
+    for (int i = 0; i < NEXT; i++)
+        if (apr_session_eval(s, ids + 3 * i, 1, &(apr_eval_output){.logits = logits + (size_t)(1 + i) * width}, &err) != APR_OK)
+            fail_msg("%s", err.text);
+    for (int k = 0; k < 2 && fused; k++) {
+        const apr_fusion *const fusion = k == 0 ? &s->places[0].fusion : &s->places[0].prompt;
+        assert_int_equal(count_steps(fusion, APR_FUSED_LATENT_QUERY), n_latent);
+        assert_int_equal(count_steps(fusion, APR_FUSED_LATENT_STORE), 2);
+    }
+    apr_session_close(s);
+    return logits;
+}
+
+static void latent_attention_gives_the_same_numbers_fused_or_not(void **state)
+{
+    static const struct {
+        const char *architecture;
+        int64_t rank;
+        apr_dtype dtype;
+        int n_latent; /* fused queries */
+    } cases[] = {{"deepseek_v2", 512, APR_Q8_0, 2},
+                 {"deepseek_v3", 512, APR_Q4_K, 2},
+                 {"deepseek_v3", 256, APR_F16, 2},
+                 {"mistral4", 256, APR_Q8_0, 2}};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        program_model m;
+        double off = 0.0, most = 0.0;
+        assert_true(open_latent(&m, cases[i].architecture, cases[i].rank, cases[i].dtype));
+        float *const one = prompt_and_tokens(&m, true, cases[i].n_latent), *const other = prompt_and_tokens(&m, false, 0);
+        for (size_t k = 0; k < (1 + NEXT) * (size_t)m.program.vocab_size; k++) {
+            assert_true(isfinite(one[k]));
+            off += ((double)one[k] - (double)other[k]) * ((double)one[k] - (double)other[k]);
+            most += (double)other[k] * (double)other[k];
+        }
+        print_message("%s, %s: %.1e of the logits\n", cases[i].architecture, apr_dtypes[cases[i].dtype].name, sqrt(off / most));
+        assert_true(sqrt(off / most) < 2e-3);
+        free(one);
+        free(other);
+        program_model_close(&m);
+    }
+}
+
 /* --- the likeliest --- */
 
 static apr_cuda_device *open_device(void)
@@ -520,6 +607,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_context_that_grows_is_recorded_again),
         cmocka_unit_test(every_type_of_cache_gives_the_same_bits_recorded_or_not),
         cmocka_unit_test(two_sessions_in_turn_do_not_read_each_other_s_token),
+        cmocka_unit_test(latent_attention_gives_the_same_numbers_fused_or_not),
         cmocka_unit_test(the_top_k_are_those_that_the_host_finds),
         cmocka_unit_test(the_top_k_of_several_rows_are_those_of_each),
         cmocka_unit_test(squares_of_columns_have_the_bits_of_the_host_s_sums),

@@ -252,7 +252,8 @@ static cudaError_t attend_with(const apr_attend_args *args, bool careful, cudaSt
     if (args->n_tokens == 0) return cudaSuccess;
     if (!is_possible(args) || (args->per_sequence && args->position_at == NULL)) return cudaErrorInvalidValue;
     if (args->per_sequence) {
-        const cudaError_t error = apr_cuda_attend_per_sequence(args, stream);
+        cudaError_t error = apr_cuda_attend_per_sequence(args, stream);
+        if (error == cudaErrorNotSupported) error = apr_cuda_attend_latent(args, careful, stream);
         return error != cudaErrorNotSupported ? error : apr_cuda_attend_rows(args, stream);
     }
     if (args->keys.pages != NULL) {

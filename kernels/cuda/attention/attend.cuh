@@ -193,7 +193,8 @@ cudaError_t apr_cuda_qkv_and_attend(const apr_qkv_epilogue_args *qkv, const apr_
                                     cudaStream_t stream);
 /* Many tokens; careful: queries and weights in two FP16 parts each, as accurate as float32. */
 cudaError_t apr_cuda_attend_prompt(const apr_attend_args *args, bool careful, cudaStream_t stream);
-/* Values that are the first numbers of their keys, at most 512 of 576, in a cache of FP16, FP8 or (not careful) Q8_0. */
+/* Values that are the first numbers of their keys, at most 512 of 576, in a cache of FP16, FP8 or (not careful) Q8_0. With a sequence per
+ * token each token is computed as if it were alone, carefully. */
 cudaError_t apr_cuda_attend_latent(const apr_attend_args *args, bool careful, cudaStream_t stream);
 /* 8-bit caches, not careful. */
 cudaError_t apr_cuda_attend_prompt_packed(const apr_attend_args *args, cudaStream_t stream);

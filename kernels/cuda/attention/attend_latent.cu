@@ -10,7 +10,7 @@
 #include "kernels/cuda/attention/attend_combine.cuh"
 #include "kernels/cuda/attention/attend_prompt.cuh"
 
-enum { LATENT_WARPS = 8, LATENT_THREADS = 32 * LATENT_WARPS, ROPE = 64 };
+enum { LATENT_WARPS = 8, LATENT_THREADS = 32 * LATENT_WARPS, PART_CELLS = 512, ROPE = 64, COMBINED = 128 };
 
 /* KEY: VALUE numbers of the latent, then ROPE. */
 template <int VALUE, int ROWS, int CELLS, bool CAREFUL> struct latent {
@@ -108,18 +108,17 @@ template <int VALUE, int ROWS, int CELLS, bool CAREFUL> struct latent {
 
     __device__ __forceinline__ void multiply(const uint8_t *keys, float (&dots)[2][CELL_TILES][4]) const
     {
-        if (!CAREFUL) {
+        constexpr int STEPS = CAREFUL ? TOGETHER : 4;
 #pragma unroll 1
-            for (int begin = 0; begin < KEY / 16; begin += 4) multiply_steps<4>(keys, begin, dots);
-            return;
-        }
-#pragma unroll 1
-        for (int begin = 0; begin < KEY / 16; begin += TOGETHER) {
-            float some[2][CELL_TILES][4] = {};
-            multiply_steps<TOGETHER>(keys, begin, some);
+        for (int begin = 0; begin < KEY / 16; begin += STEPS) {
+            if constexpr (!CAREFUL) multiply_steps<STEPS>(keys, begin, dots);
+            else {
+                float some[2][CELL_TILES][4] = {};
+                multiply_steps<STEPS>(keys, begin, some);
 #pragma unroll
-            for (int i = 0; i < 8 * CELL_TILES; i++)
-                dots[i / 4 / CELL_TILES][i / 4 % CELL_TILES][i % 4] += some[i / 4 / CELL_TILES][i / 4 % CELL_TILES][i % 4];
+                for (int i = 0; i < 8 * CELL_TILES; i++)
+                    dots[i / 4 / CELL_TILES][i / 4 % CELL_TILES][i % 4] += some[i / 4 / CELL_TILES][i / 4 % CELL_TILES][i % 4];
+            }
         }
     }
 
@@ -408,36 +407,187 @@ static __device__ __forceinline__ void attend_rows(const apr_attend_args &a, con
     s.write(a, parts, rows, is_part);
 }
 
-template <apr_dtype KV, int VALUE, int ROWS, int CELLS, bool CAREFUL>
+/* How the context is divided among parts: as share_context does, or for a sequence decoded among others in parts of PART_CELLS positions,
+ * of longer contexts in APR_CUDA_ATTEND_SPLITS parts. So the split does not depend on other tokens. */
+template <int CELLS, bool PER_SEQUENCE>
+static __device__ __forceinline__ attend_shares shares_of(const apr_attend_args &a, int position, const attend_parts &parts)
+{
+    if (!PER_SEQUENCE) return share_context<CELLS>(a, position, parts);
+    const int n = (position - first_seen(a, position)) / CELLS + 1, least = (n - 1) / APR_CUDA_ATTEND_SPLITS + 1;
+    attend_shares s;
+    s.each = least > PART_CELLS / CELLS ? least : PART_CELLS / CELLS;
+    s.n_used = (n - 1) / s.each + 1;
+    return s;
+}
+
+/* A token's own arguments among those of several sequences. */
+static __device__ __forceinline__ attend_parts parts_of_token(const apr_attend_args &all, const attend_parts &shared, int token)
+{
+    const int64_t before = (int64_t)token * shared.n_parts * all.n_heads;
+    attend_parts parts = shared;
+    parts.sums += before * all.value_dim;
+    parts.largest += before;
+    parts.weight += before;
+    return parts;
+}
+
+template <int ROWS, int CELLS, bool PER_SEQUENCE>
+static __device__ __forceinline__ bool is_some_work(const apr_attend_args &a, const attend_parts &parts, prompt_view &v, bool *is_part)
+{
+    const attend_shares shares = shares_of<CELLS, PER_SEQUENCE>(a, own_position(a), parts);
+    *is_part = shares.n_used > 1;
+    if ((int)blockIdx.y >= shares.n_used) return false;
+    if (threadIdx.x == 0) {
+        v = view_of<ROWS, CELLS>(a, parts);
+        const int n_tiles = (v.n_seen + CELLS - 1) / CELLS, begin = (int)blockIdx.y * shares.each;
+        v.begin = begin < n_tiles ? begin : n_tiles;
+        v.end = begin + shares.each < n_tiles ? begin + shares.each : n_tiles;
+    }
+    __syncthreads();
+    return true;
+}
+
+/* blockIdx.z: the token, with a sequence per token. */
+template <apr_dtype KV, int VALUE, int ROWS, int CELLS, bool CAREFUL, bool PER_SEQUENCE>
 static __global__ void __launch_bounds__(LATENT_THREADS, 1)
-    k_latent(const __grid_constant__ apr_attend_args a, const __grid_constant__ attend_parts parts, const bool two)
+    k_latent(const __grid_constant__ apr_attend_args all, const __grid_constant__ attend_parts shared, const bool two)
 {
     __shared__ prompt_view v; /* in shared memory to save registers */
     __shared__ prompt_row rows[ROWS];
+    bool is_part;
 #if __CUDA_ARCH__ < 800
     return; /* never started there */
 #endif
     pdl_trigger_and_wait();
-    if (threadIdx.x == 0) v = view_of<ROWS, CELLS>(a, parts);
-    __syncthreads();
-    attend_rows<KV, VALUE, ROWS, CELLS, CAREFUL>(a, parts, v, rows, parts.n_parts > 1, two);
+    if constexpr (PER_SEQUENCE) {
+        const apr_attend_args a = args_of_token(all, blockIdx.z);
+        const attend_parts parts = parts_of_token(all, shared, blockIdx.z);
+        if (is_some_work<ROWS, CELLS, true>(a, parts, v, &is_part))
+            attend_rows<KV, VALUE, ROWS, CELLS, CAREFUL>(a, parts, v, rows, is_part, two);
+    } else if (is_some_work<ROWS, CELLS, false>(all, shared, v, &is_part))
+        attend_rows<KV, VALUE, ROWS, CELLS, CAREFUL>(all, shared, v, rows, is_part, two);
+}
+
+/* Combines the parts of a row, COMBINED columns of it per thread block, in order. Does nothing for a row of one part. */
+template <int CELLS, bool PER_SEQUENCE>
+static __global__ void __launch_bounds__(COMBINED)
+    k_combine_latent(const __grid_constant__ apr_attend_args all, const __grid_constant__ attend_parts shared)
+{
+    enum { AT_ONCE = 8 };
+    pdl_trigger_and_wait();
+    const int token = PER_SEQUENCE ? (int)(blockIdx.x / (uint32_t)all.n_heads) : 0;
+    const apr_attend_args a = PER_SEQUENCE ? args_of_token(all, token) : all;
+    const attend_parts parts = PER_SEQUENCE ? parts_of_token(all, shared, token) : shared;
+    const int row = PER_SEQUENCE ? (int)(blockIdx.x % (uint32_t)all.n_heads) : (int)blockIdx.x;
+    const int column = (int)(blockIdx.y * COMBINED + threadIdx.x),
+              n_used = shares_of<CELLS, PER_SEQUENCE>(a, own_position(a), parts).n_used;
+    if (n_used <= 1) return;
+    const int64_t n_rows = a.n_tokens * a.n_heads, stride = n_rows * a.value_dim;
+    const float *const sums = parts.sums + (int64_t)row * a.value_dim + column;
+    const bool mine = column < a.value_dim;
+    const attend_compared compared = load_compared(parts, n_rows, row, n_used);
+    float factors[2], sum = 0.0f;
+    const float factor = factors_of(a, row, compared, factors);
+    for (int first = 0; first < n_used; first += AT_ONCE) {
+        float v[AT_ONCE];
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++) v[i] = mine && first + i < n_used ? __ldcg(sums + (first + i) * stride) : 0.0f;
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++) /* lanes beyond the parts have factor 0 */
+            sum = fmaf(__shfl_sync(0xffffffffu, first < 32 ? factors[0] : factors[1], (first + i) % 32), v[i], sum);
+    }
+    if (mine) a.out[(int64_t)row * a.value_dim + column] = sum * factor;
+}
+
+template <int CELLS, bool PER_SEQUENCE>
+static cudaError_t start_combine(const apr_attend_args *a, const attend_parts &parts, cudaStream_t stream)
+{
+    if (parts.n_parts == 1) return cudaSuccess;
+    const dim3 grid((unsigned)(a->n_tokens * a->n_heads), blocks_of(a->value_dim, COMBINED));
+    return launch_pdl(k_combine_latent<CELLS, PER_SEQUENCE>, grid, COMBINED, 0, stream, *a, parts);
+}
+
+/* The parts of a token at the largest position: no token has more. */
+static int max_parts(const apr_attend_args *a)
+{
+    int64_t n_seen = a->position + 1;
+    if (a->window > 0 && a->window < n_seen) n_seen = a->window;
+    if (a->chunk > 0 && a->chunk < n_seen) n_seen = a->chunk;
+    const int64_t n = (n_seen + PART_CELLS - 1) / PART_CELLS;
+    return n < APR_CUDA_ATTEND_SPLITS ? (int)n : (int)APR_CUDA_ATTEND_SPLITS;
+}
+
+/* Tokens, of several sequences, whose parts fit the workspace together; 0: not even one's. */
+static int64_t place_parts(const apr_attend_args *a, attend_parts *parts)
+{
+    const int64_t each = max_parts(a) * a->n_heads * (a->value_dim + 2), most = 65535;
+    int64_t n = a->n_tokens < most ? a->n_tokens : most;
+
+    *parts = attend_parts{NULL, NULL, NULL, NULL, max_parts(a), 0, NULL};
+    if (parts->n_parts == 1) return n;
+    const int64_t fits = a->work.data != NULL ? (int64_t)a->work.slice / each : 0;
+    n = n < fits ? n : fits;
+    parts->sums = a->work.data;
+    parts->largest = parts->sums + n * parts->n_parts * a->n_heads * a->value_dim;
+    parts->weight = parts->largest + n * parts->n_parts * a->n_heads;
+    return n;
+}
+
+/* Tokens [first, first + n) of several sequences. */
+static apr_attend_args some_sequences(const apr_attend_args *a, int64_t first, int64_t n)
+{
+    apr_attend_args some = *a;
+    some.n_tokens = a->n_tokens - first < n ? a->n_tokens - first : n;
+    some.position_at = a->position_at + first;
+    some.q = a->q + first * a->n_heads * a->key_dim;
+    some.out = a->out + first * a->n_heads * a->value_dim;
+    if (a->keys.pages != NULL) some.keys.pages += first * a->keys.pages_stride;
+    if (a->keys.slots != NULL) some.keys.slots += first;
+    some.values = some.keys;
+    return some;
+}
+
+/* Shared memory of a kernel for this device; two: with room for two tiles. 0: it does not fit. */
+template <typename L> static int bytes_on(const attend_card *card, bool *two)
+{
+    *two = L::BYTES + L::TILE <= card->most_bytes;
+    return L::BYTES > card->most_bytes ? 0 : L::BYTES + (*two ? L::TILE : 0);
 }
 
 template <apr_dtype KV, int VALUE, int ROWS, int CELLS, bool CAREFUL>
 static cudaError_t start(const apr_attend_args *a, const attend_card *card, cudaStream_t stream)
 {
-    typedef latent<VALUE, ROWS, CELLS, CAREFUL> L;
     const int64_t n_rows = a->n_tokens * (a->n_heads / a->n_kv_heads), n_blocks = (n_rows + ROWS - 1) / ROWS * a->n_kv_heads;
-    if (L::BYTES > card->most_bytes) return cudaErrorNotSupported;
-    const bool two = L::BYTES + L::TILE <= card->most_bytes;
-    const int n_bytes = L::BYTES + (two ? L::TILE : 0);
-    cudaError_t error =
-        cudaFuncSetAttribute(k_latent<KV, VALUE, ROWS, CELLS, CAREFUL>, cudaFuncAttributeMaxDynamicSharedMemorySize, n_bytes);
+    const auto kernel = k_latent<KV, VALUE, ROWS, CELLS, CAREFUL, false>;
+    bool two;
+    const int n_bytes = bytes_on<latent<VALUE, ROWS, CELLS, CAREFUL>>(card, &two);
+    if (n_bytes == 0) return cudaErrorNotSupported;
+    cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, n_bytes);
     if (error != cudaSuccess) return error;
     const attend_parts parts = apr_cuda_cut_context(a, n_blocks, card->n_sms, CELLS, 1);
-    const dim3 grid((unsigned)n_blocks, (unsigned)parts.n_parts);
-    error = launch_pdl(k_latent<KV, VALUE, ROWS, CELLS, CAREFUL>, grid, LATENT_THREADS, n_bytes, stream, *a, parts, two);
-    return error == cudaSuccess && parts.n_parts > 1 ? apr_cuda_combine_parts(a, &parts, CELLS, stream) : error;
+    error = launch_pdl(kernel, dim3((unsigned)n_blocks, (unsigned)parts.n_parts), LATENT_THREADS, n_bytes, stream, *a, parts, two);
+    return error == cudaSuccess ? start_combine<CELLS, false>(a, parts, stream) : error;
+}
+
+template <apr_dtype KV, int VALUE, int ROWS, int CELLS>
+static cudaError_t start_per_sequence(const apr_attend_args *a, const attend_card *card, cudaStream_t stream)
+{
+    const int64_t n_blocks = (a->n_heads / a->n_kv_heads + ROWS - 1) / ROWS * a->n_kv_heads;
+    const auto kernel = k_latent<KV, VALUE, ROWS, CELLS, true, true>;
+    attend_parts parts;
+    bool two;
+    const int n_bytes = bytes_on<latent<VALUE, ROWS, CELLS, true>>(card, &two);
+    if (n_bytes == 0) return cudaErrorNotSupported;
+    cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, n_bytes);
+    const int64_t n = place_parts(a, &parts);
+    if (n < 1) return cudaErrorInvalidValue;
+    for (int64_t first = 0; first < a->n_tokens && error == cudaSuccess; first += n) {
+        const apr_attend_args some = some_sequences(a, first, n);
+        const dim3 grid((unsigned)n_blocks, (unsigned)parts.n_parts, (unsigned)some.n_tokens);
+        error = launch_pdl(kernel, grid, LATENT_THREADS, n_bytes, stream, some, parts, two);
+        if (error == cudaSuccess) error = start_combine<CELLS, true>(&some, parts, stream);
+    }
+    return error;
 }
 
 /* The largest tiles that fit. */
@@ -445,6 +595,10 @@ template <apr_dtype KV, int VALUE>
 static cudaError_t start_width(const apr_attend_args *a, bool careful, const attend_card *card, cudaStream_t stream)
 {
     cudaError_t error;
+    if (a->per_sequence) {
+        error = start_per_sequence<KV, VALUE, 32, 32>(a, card, stream);
+        return error == cudaErrorNotSupported ? start_per_sequence<KV, VALUE, 32, 16>(a, card, stream) : error;
+    }
     if (careful) {
         error = start<KV, VALUE, 32, 32, true>(a, card, stream);
         return error == cudaErrorNotSupported ? start<KV, VALUE, 32, 16, true>(a, card, stream) : error;
@@ -475,5 +629,6 @@ cudaError_t apr_cuda_attend_latent(const apr_attend_args *a, bool careful, cudaS
         return cudaErrorNotSupported;
     if (dtype == APR_F16) return start_cache<APR_F16>(a, careful, stream);
     if (dtype == APR_F8_E4M3) return start_cache<APR_F8_E4M3>(a, careful, stream);
-    return is_q8 && !careful ? start_cache<APR_Q8_0>(a, false, stream) : cudaErrorNotSupported; /* its numbers are rounded to FP16 */
+    return is_q8 && !careful && !a->per_sequence ? start_cache<APR_Q8_0>(a, false, stream)
+                                                 : cudaErrorNotSupported; /* its numbers are rounded to FP16 */
 }

@@ -441,6 +441,8 @@ extern "C" __attribute__((visibility("default"))) const apr_cuda_api *apr_cuda_p
         .decode_gemv_inputs = apr_cuda_run_decode_gemv_inputs,
         .experts = apr_cuda_run_experts,
         .qkv_epilogue = apr_cuda_run_qkv_epilogue,
+        .latent_query = apr_cuda_run_latent_query,
+        .latent_store = apr_cuda_run_latent_store,
         .attend_to_i16 = apr_cuda_run_attend_to_i16,
         .prompt = apr_cuda_run_prompt,
         .has_rows = apr_cuda_has_rows,

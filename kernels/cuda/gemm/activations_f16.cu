@@ -9,6 +9,7 @@ enum {
     ROW_THREADS = 512, /* of a row that is kept in registers */
     THREADS = 256,
     CHUNK = 8,
+    NARROW = 512,      /* largest row of a warp */
     TOP_EXPONENT = 13, /* the largest number is in [2^13, 2^14) */
     SPREAD = 10,       /* maximum difference of the exponents of the rows' largest numbers, if they share a scale */
 };
@@ -63,10 +64,12 @@ static __device__ __forceinline__ void put_chunk(__half *values, __half *remaind
         *(uint4 *)(remainders + at) = make_uint4(pack_2(a.x, a.y), pack_2(a.z, a.w), pack_2(b.x, b.y), pack_2(b.z, b.w));
 }
 
+static __device__ __forceinline__ int64_t row_stride(int64_t stride, int64_t width) { return stride > 0 ? stride : width; }
+
 /* A power of two per row, which is read once: up to N chunks of a thread stay in registers. */
 template <int N> static __global__ void __launch_bounds__(ROW_THREADS) k_to_f16(const float *x, apr_cuda_activations_f16 to, int64_t n_in)
 {
-    const int64_t row = blockIdx.x * n_in, first = threadIdx.x * CHUNK;
+    const int64_t row = blockIdx.x * n_in, from = blockIdx.x * row_stride(to.x_stride, n_in), first = threadIdx.x * CHUNK;
     float4 v[N][2];
     float max_abs = 0.0f;
 
@@ -75,8 +78,8 @@ template <int N> static __global__ void __launch_bounds__(ROW_THREADS) k_to_f16(
         const int64_t i = first + c * ROW_THREADS * CHUNK;
         v[c][0] = v[c][1] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
         if (i >= n_in) continue;
-        v[c][0] = *(const float4 *)(x + row + i);
-        v[c][1] = *(const float4 *)(x + row + i + 4);
+        v[c][0] = *(const float4 *)(x + from + i);
+        v[c][1] = *(const float4 *)(x + from + i + 4);
     }
 #pragma unroll
     for (int c = 0; c < N; c++) max_abs = fmaxf(max_abs, fmaxf(max_abs_of(v[c][0]), max_abs_of(v[c][1])));
@@ -89,10 +92,37 @@ template <int N> static __global__ void __launch_bounds__(ROW_THREADS) k_to_f16(
     }
 }
 
+/* The same for rows of up to NARROW numbers, a warp per row. */
+static __global__ void __launch_bounds__(THREADS) k_to_f16_narrow(const float *x, apr_cuda_activations_f16 to, int64_t n_rows, int64_t n_in)
+{
+    enum { N = NARROW / (32 * CHUNK) };
+    const int64_t row = (int64_t)blockIdx.x * (THREADS / 32) + threadIdx.x / 32, from = row * row_stride(to.x_stride, n_in);
+    const int first = (int)threadIdx.x % 32 * CHUNK;
+    float4 v[N][2];
+    float max_abs = 0.0f;
+
+    if (row >= n_rows) return;
+#pragma unroll
+    for (int c = 0; c < N; c++) {
+        const int i = first + c * 32 * CHUNK;
+        v[c][0] = i < n_in ? *(const float4 *)(x + from + i) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        v[c][1] = i < n_in ? *(const float4 *)(x + from + i + 4) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        max_abs = fmaxf(max_abs, fmaxf(max_abs_of(v[c][0]), max_abs_of(v[c][1])));
+    }
+    const int exponent = exponent_for(warp_max(max_abs));
+    if (threadIdx.x % 32 == 0) to.scales[row] = power_of_two(exponent);
+#pragma unroll
+    for (int c = 0; c < N; c++) {
+        const int i = first + c * 32 * CHUNK;
+        if (i < n_in) put_chunk(to.values, to.remainders, row * n_in + i, v[c][0], v[c][1], power_of_two(-exponent));
+    }
+}
+
 /* The same for rows of any length. */
-static __global__ void __launch_bounds__(THREADS) k_to_f16_any(const float *x, apr_cuda_activations_f16 to, int64_t n_in)
+static __global__ void __launch_bounds__(THREADS) k_to_f16_any(const float *inputs, apr_cuda_activations_f16 to, int64_t n_in)
 {
     const int64_t row = blockIdx.x * n_in;
+    const float *const x = inputs + (blockIdx.x * row_stride(to.x_stride, n_in) - row);
     float max_abs = 0.0f;
 
     for (int64_t i = threadIdx.x; i < n_in; i += THREADS) max_abs = fmaxf(max_abs, fabsf(x[row + i]));
@@ -381,7 +411,7 @@ static __global__ void __launch_bounds__(THREADS) k_finish(float *out, apr_cuda_
 {
     if (is_finished(of.factors, bias)) return;
     const float scale = of.scales[blockIdx.x];
-    float *const row = out + blockIdx.x * n_out;
+    float *const row = out + blockIdx.x * row_stride(of.out_stride, n_out);
     for (int64_t r = (int64_t)blockIdx.y * THREADS + threadIdx.x; r < n_out; r += (int64_t)gridDim.y * THREADS)
         row[r] = bias != NULL ? row[r] * scale + bias[r] : row[r] * scale;
 }
@@ -390,7 +420,7 @@ static __global__ void __launch_bounds__(THREADS) k_finish_4(float *out, apr_cud
 {
     if (is_finished(of.factors, bias)) return;
     const float scale = of.scales[blockIdx.x];
-    float *const row = out + blockIdx.x * n_out;
+    float *const row = out + blockIdx.x * row_stride(of.out_stride, n_out);
     for (int64_t r = 4 * ((int64_t)blockIdx.y * THREADS + threadIdx.x); r < n_out; r += (int64_t)gridDim.y * THREADS * 4) {
         const float4 v = *(const float4 *)(row + r);
         float4 y = make_float4(v.x * scale, v.y * scale, v.z * scale, v.w * scale);
@@ -409,6 +439,10 @@ static bool to_f16_rows(const float *x, const apr_cuda_activations_f16 *to, int6
         int n_chunks;
         void (*kernel)(const float *, apr_cuda_activations_f16, int64_t);
     } kernels[] = {{1, k_to_f16<1>}, {2, k_to_f16<2>}, {5, k_to_f16<5>}, {7, k_to_f16<7>}};
+    if (n_in <= NARROW) {
+        k_to_f16_narrow<<<blocks_of(n_rows, THREADS / 32), THREADS, 0, stream>>>(x, *to, n_rows, n_in);
+        return true;
+    }
     for (const auto &k : kernels) {
         if (n_in > (int64_t)k.n_chunks * ROW_THREADS * CHUNK) continue;
         k.kernel<<<(unsigned)n_rows, ROW_THREADS, 0, stream>>>(x, *to, n_in);
@@ -424,10 +458,10 @@ static bool takes_chunks(const apr_cuda_activations_f16 *to, int64_t n_in)
 
 cudaError_t apr_cuda_make_f16(const float *x, const apr_cuda_activations_f16 *to, int64_t n_rows, int64_t n_in, cudaStream_t stream)
 {
-    const bool in_chunks = takes_chunks(to, n_in) && is_aligned(x);
+    const bool in_chunks = takes_chunks(to, n_in) && is_aligned(x) && to->x_stride % 4 == 0;
 
     if (to->factors != NULL) {
-        if (!in_chunks) return cudaErrorInvalidValue;
+        if (!in_chunks || to->x_stride > 0) return cudaErrorInvalidValue;
         k_largest<<<(unsigned)n_rows, THREADS, 0, stream>>>(x, to->largest, n_in);
         k_to_f16_shared<<<(unsigned)n_rows, THREADS, 0, stream>>>(x, *to, n_rows, n_in);
     } else if (!in_chunks || !to_f16_rows(x, to, n_rows, n_in, stream)) {
@@ -507,7 +541,7 @@ cudaError_t apr_cuda_sum_f16(const apr_cuda_sum *rows, const apr_norm_args *norm
 cudaError_t apr_cuda_finish(float *out, const apr_cuda_activations_f16 *of, const float *bias, int64_t n_rows, int64_t n_out,
                             cudaStream_t stream)
 {
-    const bool in_fours = n_out % 4 == 0 && is_aligned(out) && is_aligned(bias);
+    const bool in_fours = n_out % 4 == 0 && of->out_stride % 4 == 0 && is_aligned(out) && is_aligned(bias);
     const int64_t a_block = THREADS * (in_fours ? 4 : 1), blocks = (n_out + a_block - 1) / a_block, enough = 2048 / n_rows + 1;
     const dim3 grid((unsigned)n_rows, (unsigned)(blocks < enough ? blocks : enough));
 

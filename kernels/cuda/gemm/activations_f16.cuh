@@ -19,6 +19,7 @@ typedef struct apr_cuda_activations_f16 {
     float *scales;               /* [n_rows] factors that the sums still need */
     float *largest;              /* [n_rows] */
     float *factors;              /* [3] the product's factor; 0; 1 if no other factor is needed. NULL: each row has its own power */
+    int64_t x_stride, out_stride; /* numbers from a row of inputs or outputs to the next; 0: n_in, n_out. Only without `factors` */
 } apr_cuda_activations_f16;
 
 cudaError_t apr_cuda_make_f16(const float *x, const apr_cuda_activations_f16 *to, int64_t n_rows, int64_t n_in, cudaStream_t stream);

@@ -56,7 +56,7 @@ static cudaError_t without_blas(const apr_cuda_device *device, const apr_linear_
 enum { CAREFUL_COLUMNS = 4096 };
 
 typedef struct gemm_buffers {
-    apr_cuda_activations_f16 inputs; /* no remainders: many tokens */
+    apr_cuda_activations_f16 inputs = {}; /* no remainders: many tokens */
     __half *tile;
     int64_t tile_rows;
     bool is_f16;
@@ -76,7 +76,7 @@ apr_cuda_activations_f16 apr_cuda_cut_inputs(const apr_workspace *work, int64_t 
 {
     const size_t inputs = apr_cuda_inputs_bytes(n_tokens, n_in), scales = apr_cuda_round((size_t)n_tokens * 4);
     uint8_t *const at = (uint8_t *)work->data, *const rows = at + apr_cuda_scales_bytes(n_tokens);
-    apr_cuda_activations_f16 h;
+    apr_cuda_activations_f16 h = {};
 
     h.scales = (float *)at;
     h.largest = (float *)(at + scales);

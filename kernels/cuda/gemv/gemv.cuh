@@ -29,6 +29,7 @@ typedef struct gemv_args {
     int n_used;          /* chosen experts; or heads */
     int64_t matrix_rows, first_row;
     bool x_per_choice;
+    int64_t x_stride, out_stride; /* of pairs; 0: n_in, n_out */
 } gemv_args;
 
 /* Advances x, out and bias to this block's pair; returns the first row of its matrix. */
@@ -37,8 +38,8 @@ static __device__ __forceinline__ int64_t enter_pair(gemv_args &a)
     if (a.n_pairs == 0) return 0;
     const int64_t pair = blockIdx.y, token = pair / a.n_used, rank = pair % a.n_used;
     const int64_t matrix = a.routes != NULL ? (int64_t)a.routes[token * apr_route_row(a.n_used) + rank] : rank;
-    a.x += (a.x_per_choice ? pair : token) * a.weight.n_in;
-    a.out += pair * a.n_out;
+    a.x += (a.x_per_choice ? pair : token) * (a.x_stride > 0 ? a.x_stride : a.weight.n_in);
+    a.out += pair * (a.out_stride > 0 ? a.out_stride : a.n_out);
     if (a.bias != NULL) a.bias += matrix * a.n_out;
     return matrix * a.matrix_rows + a.first_row;
 }

@@ -93,14 +93,18 @@ static up_projections emit_up_projections(apr_emitter *e, const apr_attention *a
     return up;
 }
 
-/* *from: the value that the queries are projected from. */
-static int emit_queries(apr_emitter *e, int n, const apr_attention *a, const latent *m, int *from)
+/* *from: the value that the queries are projected from; *kv: the projection of n to the latent, right after that of n to the queries, so
+ * that both are one product. */
+static int emit_queries(apr_emitter *e, int n, const apr_attention *a, const latent *m, int *from, int *kv)
 {
     const int64_t width = m->n_heads * (m->nope + m->rope);
+    const bool is_low = m->q_rank > 0;
 
     *from = n;
-    if (m->q_rank <= 0) return apr_emit_projection(e, n, a, "q_proj", width, APR_MAY_HAVE_BIAS);
-    const int low = apr_emit_projection(e, n, a, "q_a_proj", m->q_rank, a->bias);
+    const int low = is_low ? apr_emit_projection(e, n, a, "q_a_proj", m->q_rank, a->bias)
+                           : apr_emit_projection(e, n, a, "q_proj", width, APR_MAY_HAVE_BIAS);
+    *kv = apr_emit_projection(e, n, a, "kv_a_proj_with_mqa", m->rank + m->rope, a->bias);
+    if (!is_low) return low;
     *from = inner_norm(e, low, a, "q_a_layernorm.weight", "q.latent");
     return apr_emit_projection(e, *from, a, "q_b_proj", width, APR_NO_BIAS);
 }
@@ -155,16 +159,15 @@ static int emit_attention(apr_emitter *e, int n, const names_of *names)
     a.scale = yarn_scale(&e->hparams->rope) / sqrt((double)(m.nope + m.rope));
     const up_projections up = emit_up_projections(e, &a, &m);
 
-    int q_from;
-    int q = emit_queries(e, n, &a, &m, &q_from);
+    int q_from, kv;
+    int q = emit_queries(e, n, &a, &m, &q_from, &kv);
     if (names->index_mode != NULL) emit_index(e, n, q_from, a, *names->index_mode);
     q = apr_emit_rope(e, q, a.rotary, a.rope_mode, m.nope + m.rope, m.nope, "q.rotated");
-    q = apr_emit_query_scale(e, q, a.warmth, a.shift, a.period, "q.warmed");
     const int q_nope = apr_emit_slice(e, q, m.n_heads, 0, m.nope, "q.nope"),
               q_rope = apr_emit_slice(e, q, m.n_heads, m.nope, m.rope, "q.rope");
     q = apr_emit_join(e, emit_heads(e, q_nope, up.keys, up.of_keys, m.rank, "q.absorbed"), q_rope, m.n_heads, "q");
+    q = apr_emit_query_scale(e, q, a.warmth, a.shift, a.period, "q.warmed"); /* of both parts: after what is fused */
 
-    const int kv = apr_emit_projection(e, n, &a, "kv_a_proj_with_mqa", m.rank + m.rope, a.bias);
     const int c = inner_norm(e, apr_emit_slice(e, kv, 1, 0, m.rank, "kv.latent"), &a, "kv_a_layernorm.weight", "latent");
     const int k_rope = apr_emit_rope(e, apr_emit_slice(e, kv, 1, m.rank, m.rope, "k.rope"), a.rotary, a.rope_mode, m.rope, 0, "k.rotated");
     const int state = apr_emit_kv_state(e, apr_emit_join(e, c, k_rope, 1, "k"), -1, &a);
