@@ -64,6 +64,11 @@ static void walk_operation(walked *w, int index)
     make(w, op->out);
 }
 
+static void walk_run(walked *w, int first, int n)
+{
+    for (int i = first; i < first + n; i++) walk_operation(w, i);
+}
+
 /* The rotated key has no other reader. */
 static void walk_qkv_epilogue(walked *w, const apr_fused *step)
 {
@@ -92,6 +97,8 @@ static void walk(walked *w, const apr_fusion *fusion)
         if (step->kind == APR_FUSED_INPUTS && step->writes_f32) make(w, w->program->ops[step->norm].out);
         if (step->kind == APR_FUSED_PRODUCTS) walk_products(w, step);
         if (step->kind == APR_FUSED_EXPERTS) walk_experts(w, step);
+        if (step->kind == APR_FUSED_LATENT_QUERY) walk_run(w, step->op, APR_LATENT_QUERY_OPS);
+        if (step->kind == APR_FUSED_LATENT_STORE) walk_run(w, step->op, APR_LATENT_STORE_OPS);
         if (step->activations < 0) continue;
         w->is_written[step->activations] = true;
         if (step->norm >= 0) w->n_done[step->norm] = 1;
@@ -146,6 +153,32 @@ static void every_operation_of_every_family_is_done_once_and_in_time(void **stat
     assert_true(n_families >= 20);
 }
 
+/* One of each a layer: nothing is left of what is between the products and attention to latents. */
+static void latent_attention_is_two_steps_and_attention(void **state)
+{
+    static const uint8_t mixers[] = {APR_LAYER_FULL, APR_LAYER_FULL}, ffns[] = {APR_FFN_DENSE, APR_FFN_DENSE};
+    (void)state;
+    apr_hparams h = program_model_sizes("deepseek_v3");
+    program_model m;
+    h.num_layers = 2;
+    h.layer_kinds = mixers;
+    h.ffn_kinds = ffns;
+    h.num_experts = 0;
+    assert_int_equal(program_model_open(&m, &h, APR_BF16, NULL), APR_OK);
+    apr_fusion fusion = fuse(&m.program, true);
+    int n[APR_FUSED_PROMPT + 1] = {0}, n_small = 0;
+    for (size_t i = 0; i < fusion.n_steps; i++) {
+        const apr_op_kind kind = m.program.ops[fusion.steps[i].op >= 0 ? fusion.steps[i].op : 0].kind;
+        n[fusion.steps[i].kind]++;
+        n_small += fusion.steps[i].kind == APR_FUSED_OPERATION && (kind == APR_OP_SLICE || kind == APR_OP_JOIN || kind == APR_OP_ROPE);
+    }
+    assert_int_equal(n[APR_FUSED_LATENT_QUERY], 2);
+    assert_int_equal(n[APR_FUSED_LATENT_STORE], 2);
+    assert_int_equal(n_small, 0);
+    apr_fusion_close(&fusion);
+    program_model_close(&m);
+}
+
 /* What a second layer adds to a first one. */
 static size_t steps_of_a_layer(const char *family, apr_ffn_kind ffn)
 {
@@ -187,6 +220,7 @@ int main(void)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_operation_of_every_family_is_done_once_and_in_time),
+        cmocka_unit_test(latent_attention_is_two_steps_and_attention),
         cmocka_unit_test(a_layer_of_llama_takes_five_steps),
         cmocka_unit_test(a_layer_of_experts_takes_six_steps),
     };
