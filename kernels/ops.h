@@ -26,6 +26,7 @@
     X(SLICE, slice, "slice")             \
     X(JOIN, join, "join")                \
     X(KV_STORE, kv_store, "kv store")    \
+    X(INDEX, index, "index")             \
     X(ATTEND, attend, "attend")          \
     X(GLU, glu, "glu")                   \
     X(GATE, gate, "gate")                \
@@ -149,11 +150,31 @@ typedef struct apr_kv_store_args {
     apr_cache keys, values;
 } apr_kv_store_args;
 
+/* The index of sparse attention (DeepSeek V3.2): the n_chosen positions, up to a token's own, that score highest with the indexer's own
+ * queries and keys. Equal scores: the lower position is chosen.
+ *     score = scale * sum over heads: weights[h] * max(0, q[h] . key)
+ * A token that has no more than n_chosen positions attends to all of them, and no scores are computed. */
+typedef struct apr_index_args {
+    int64_t n_tokens, position, n_heads, head_dim, n_chosen;
+    const int64_t *position_at;
+    bool per_sequence;
+    float scale;
+    const float *q;       /* [n_tokens, n_heads, head_dim] */
+    const float *weights; /* [n_tokens, n_heads] */
+    apr_cache keys;       /* one head; the tokens' own are already stored */
+    float *out;           /* [n_tokens, apr_index_row(n_chosen)] */
+    apr_workspace work;   /* slice >= apr_index_slice(...) */
+} apr_index_args;
+
+/* A token's row: the chosen positions, ascending, then -1 where it has fewer; its last number is the gap, as in a token's route. */
+APR_HOST_DEVICE_INLINE int64_t apr_index_row(int64_t n_chosen) { return n_chosen + 1; }
+
 /* Causal attention of the tokens' queries to every position up to their own. A window limits it to the last `window` positions (0: all),
  * a chunk to positions in the token's own chunk of `chunk` positions (0: no chunks). Query head h reads key/value head h / (n_heads /
  * n_kv_heads). The tokens' own keys and values are already stored.
  *     score = scale * q . k, then softcap * tanh(score / softcap) if softcap > 0
- *     weights = exp(score) / (sum of exp(score) + exp(sinks[h])): a sink takes part in the softmax and has no value */
+ *     weights = exp(score) / (sum of exp(score) + exp(sinks[h])): a sink takes part in the softmax and has no value
+ * With `chosen` a token attends to these positions only. It has neither window nor chunk then. */
 typedef struct apr_attend_args {
     int64_t n_tokens, position, n_heads, n_kv_heads, key_dim, value_dim, window,
         chunk;                  /* position: with `per_sequence` at least the largest */
@@ -162,6 +183,8 @@ typedef struct apr_attend_args {
     float scale, softcap; /* softcap 0: none */
     const float *sinks;   /* [n_heads] or NULL */
     const float *q;       /* [n_tokens, n_heads, key_dim] */
+    const float *chosen;  /* [n_tokens, apr_index_row(n_chosen)] of apr_index_args; NULL: all positions */
+    int64_t n_chosen;
     apr_cache keys, values;
     float *out;         /* [n_tokens, n_heads, value_dim] */
     apr_workspace work; /* slice >= apr_attend_slice(...) */
@@ -187,6 +210,24 @@ APR_HOST_DEVICE_INLINE int64_t apr_attend_first(const apr_attend_args *a, int64_
     const int64_t in_window = a->window > 0 && own >= a->window ? own - a->window + 1 : 0;
     const int64_t in_chunk = a->chunk > 0 ? own / a->chunk * a->chunk : 0;
     return in_window > in_chunk ? in_window : in_chunk;
+}
+
+/* The arguments of one token that attends to chosen positions: a context of as many positions, whose cells apr_attend_cell looks up. */
+APR_HOST_DEVICE_INLINE apr_attend_args apr_attend_chosen(const apr_attend_args *all, int64_t token, int64_t own)
+{
+    apr_attend_args a = *all;
+    a.n_tokens = 1;
+    a.position = own < all->n_chosen ? own : all->n_chosen - 1;
+    a.q += token * all->n_heads * all->key_dim;
+    a.out += token * all->n_heads * all->value_dim;
+    a.chosen += token * apr_index_row(all->n_chosen);
+    return a;
+}
+
+/* The cell of position `at` of the context that a token attends to. */
+APR_HOST_DEVICE_INLINE int64_t apr_attend_cell(const apr_attend_args *a, const apr_cache *cache, int64_t at)
+{
+    return apr_cache_cell(cache, a->chosen != NULL ? (int64_t)a->chosen[at] : at);
 }
 
 /* out = activation(gate) * up as in kernels/activation.h, or activation(gate) if up is NULL. out may be gate or up. */
@@ -215,6 +256,7 @@ typedef union apr_op_args {
     apr_linear_args linear;
     apr_rope_args rope;
     apr_kv_store_args kv_store;
+    apr_index_args index;
     apr_attend_args attend;
     apr_glu_args glu;
     apr_add_args add;
@@ -268,6 +310,9 @@ static inline size_t apr_attend_slice(int64_t head_dim)
 {
     return 2 * APR_ATTEND_CELLS * (size_t)head_dim + APR_ATTEND_ROWS * (2 * (size_t)head_dim + APR_ATTEND_CELLS + 3);
 }
+
+/* The chosen positions of a part of a context with their scores; a decoded key. */
+static inline size_t apr_index_slice(int64_t n_chosen, int64_t head_dim) { return 2 * (size_t)n_chosen + (size_t)head_dim; }
 
 /* Partial results of the parts of a long context, to be combined: for each row a sum of values, a maximum and a sum of weights. */
 static inline size_t apr_attend_shared(int64_t value_dim)

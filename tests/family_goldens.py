@@ -62,6 +62,7 @@ LATENT = {"kv_lora_rank": 24, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "v_
 CHANNELS = {**LATENT, "num_key_value_heads": 4, "linear_head_dim": HEAD, "linear_num_heads": 4, "num_local_experts": 8, "num_experts_per_tok": USED,
             "moe_intermediate_size": EXPERT_WIDTH, "n_shared_experts": 1 + EVEN, "topk_group": 2, "n_group": 4, "routed_scaling_factor": 2.5,
             "mlp_layer_types": ["dense", "sparse", "sparse", "sparse"]}
+INDEXED = {**LATENT, **ROUTED, "num_key_value_heads": 4, "q_lora_rank": 40, "index_n_heads": 6 if EVEN else 7, "index_head_dim": 20 if EVEN else 16}
 HEADED = {"num_key_value_heads": 4, "num_attention_heads": 4}
 TOWER = {"depth": 2, "hidden_size": 24, "intermediate_size": 40, "num_heads": 2, "out_hidden_size": HIDDEN, "patch_size": 4, "fullatt_block_indexes": [1]}
 SECTIONS = {"mrope_section": [2, 2, 2] if not EVEN else [4, 2, 2]}
@@ -115,6 +116,9 @@ FAMILIES = {
     "kimi_linear": ("KimiLinear", lambda: base(**CHANNELS, layer_types=["linear_attention", "full_attention"] * 2 if EVEN else
                                                ["linear_attention", "linear_attention", "full_attention", "linear_attention"])),
     "bailing_hybrid": ("BailingHybrid", lambda: base(**CHANNELS, layer_group_size=2 + EVEN, kda_safe_gate=draw(False, True), kda_lower_bound=-5.0)),
+    "deepseek_v32": ("DeepseekV32", lambda: base(**INDEXED, **draw({"rope_parameters": yarn(10000.0)}, {}), n_group=4, topk_group=2, first_k_dense_replace=1,
+                                                 index_topk=9 if EVEN else 12)),
+    "glm_moe_dsa": ("GlmMoeDsa", lambda: base(**INDEXED, first_k_dense_replace=1 + EVEN, index_topk=14 if EVEN else 7)),
     "qwen2_vl": ("Qwen2VL", lambda: larger(dense_vl(), {"depth": 2, "embed_dim": 24, "hidden_size": 48, "num_heads": 2, "patch_size": 4})),
     "qwen2_5_vl": ("Qwen2_5_VL", lambda: larger(dense_vl(), {**TOWER, "out_hidden_size": 48})),
     "qwen3_vl": ("Qwen3VL", lambda: larger(base(head_dim=HEAD, **biased(), rope_parameters={**plain(10000.0), **SECTIONS, "mrope_interleaved": True}),

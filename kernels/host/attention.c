@@ -47,13 +47,14 @@ static int64_t head_of(const share *s, int64_t row) { return s->kv_head * s->gro
 static void decode_cells(const share *s, const apr_cache *cache, int64_t position, int64_t n_cells, int64_t dim, float *to)
 {
     const int64_t n_heads = s->a->n_kv_heads, ahead = CELLS_AHEAD * n_heads * cache->row_bytes;
-    int64_t cell = apr_cache_cell(cache, position);
+    int64_t cell = apr_attend_cell(s->a, cache, position);
 
     for (int64_t c = 0; c < n_cells; c++) {
         const uint8_t *const row = cache->data + (cell * n_heads + s->kv_head) * cache->row_bytes;
         for (int64_t i = 0; i < cache->row_bytes; i += 64) __builtin_prefetch((const void *)((uintptr_t)row + (uintptr_t)(ahead + i)));
         s->codecs[cache->dtype].decode(row, to + c * dim, dim);
-        if (cache->pages == NULL) cell = cell + 1 < cache->n_cells ? cell + 1 : 0;
+        if (s->a->chosen != NULL) cell = c + 1 < n_cells ? apr_attend_cell(s->a, cache, position + c + 1) : 0;
+        else if (cache->pages == NULL) cell = cell + 1 < cache->n_cells ? cell + 1 : 0;
         else if (c + 1 < n_cells) cell = (position + c + 1) % APR_PAGE_CELLS > 0 ? cell + 1 : apr_cache_cell(cache, position + c + 1);
     }
 }
@@ -282,9 +283,8 @@ static void combine_row(const apr_attend_args *a, const division *d, int64_t i, 
     for (int64_t k = 0; k < a->value_dim; k++) out[k] /= total;
 }
 
-void apr_host_attend(const apr_op_args *args)
+static void attend(const apr_attend_args *a)
 {
-    const apr_attend_args *const a = &args->attend;
     const division d = divide(a);
     const int64_t n_shares = d.n_blocks * a->n_kv_heads * d.n_parts, n_cells = a->position + a->n_tokens - apr_attend_first(a, a->position);
     const double steps = (double)(a->n_tokens * a->n_heads) * (double)n_cells * (double)(a->key_dim + a->value_dim);
@@ -306,3 +306,17 @@ void apr_host_attend(const apr_op_args *args)
         }
     }
 }
+
+void apr_host_attend_chosen(const apr_attend_args *args, void (*attend_to)(const apr_attend_args *args))
+{
+    apr_attend_args all = *args;
+
+    if (all.chosen != NULL && all.position + all.n_tokens <= all.n_chosen) all.chosen = NULL;
+    if (all.chosen == NULL) attend_to(&all);
+    for (int64_t t = 0; t < all.n_tokens && all.chosen != NULL; t++) {
+        const apr_attend_args one = apr_attend_chosen(&all, t, all.position + t);
+        attend_to(&one);
+    }
+}
+
+void apr_host_attend(const apr_op_args *args) { apr_host_attend_chosen(&args->attend, attend); }

@@ -176,9 +176,9 @@ void apr_float64_linear(const apr_op_args *args) { linear_of(&args->linear); }
 
 /* ---- attention: a thread takes one query head of one token, and passes over its keys and values once (online softmax) ---- */
 
-static const uint8_t *cell_of(const apr_attend_args *a, const apr_cache *cache, int64_t position, int64_t kv_head)
+static const uint8_t *cell_of(const apr_attend_args *a, const apr_cache *cache, int64_t at, int64_t kv_head)
 {
-    return cache->data + (apr_cache_cell(cache, position) * a->n_kv_heads + kv_head) * cache->row_bytes;
+    return cache->data + (apr_attend_cell(a, cache, at) * a->n_kv_heads + kv_head) * cache->row_bytes;
 }
 
 LANES_INLINE void attend_body(const lanes_shape shape, const apr_attend_args *a, int64_t row, float *decoded)
@@ -210,15 +210,16 @@ LANES_INLINE void attend_body(const lanes_shape shape, const apr_attend_args *a,
 
 LANES_CLONES(attend_row, attend_body, (const apr_attend_args *a, int64_t row, float *decoded), a, row, decoded)
 
-void apr_float64_attend(const apr_op_args *args)
+static void attend(const apr_attend_args *a)
 {
-    const apr_attend_args *const a = &args->attend;
     const int64_t n_rows = a->n_tokens * a->n_heads;
     const double steps = (double)n_rows * (double)(a->position + a->n_tokens) * (double)(a->key_dim + a->value_dim);
 
 #pragma omp parallel for schedule(dynamic, 1) num_threads(apr_threads(a->work.n_threads, n_rows, steps))
     for (int64_t row = 0; row < n_rows; row++) attend_row(a, row, a->work.data + apr_host_slice(&a->work));
 }
+
+void apr_float64_attend(const apr_op_args *args) { apr_host_attend_chosen(&args->attend, attend); }
 
 /* ---- norms and recurrent layers ---- */
 

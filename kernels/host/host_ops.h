@@ -21,6 +21,10 @@ void apr_host_linears_exact(const apr_linear_args *const each[], int n);
 /* Weights of any type, multiplied as float32; also where each head has its own matrix (matmul_floats.c). */
 void apr_host_linear_floats(const apr_linear_args *args);
 void apr_host_attend(const apr_op_args *args);
+/* Calls attend_to for all tokens together where they attend to all positions, else for each with its chosen positions. */
+void apr_host_attend_chosen(const apr_attend_args *args, void (*attend_to)(const apr_attend_args *args));
+void apr_host_index(const apr_op_args *args);
+void apr_float64_index(const apr_op_args *args);
 void apr_host_experts(const apr_op_args *args);
 void apr_host_experts_exact(const apr_op_args *args);
 void apr_host_experts_float64(const apr_op_args *args);

@@ -1,5 +1,6 @@
 /* ref_ops.c - the operations of a forward pass in plain loops: the definition of each. */
 #include "kernels/ref/ref_ops.h"
+#include "kernels/ref/choose.h"
 
 #include <math.h>
 #include <string.h>
@@ -124,18 +125,54 @@ void apr_ref_kv_store(const apr_op_args *args)
     if (a->v != NULL) store(a, &a->values, a->v, a->value_dim);
 }
 
-/* Score of one query against the key of one position; `key` is scratch for a decoded row. */
-static float score_of(const apr_attend_args *a, const float *q, int64_t position, int64_t kv_head, float *key)
+static const uint8_t *context_row(const apr_attend_args *a, const apr_cache *cache, int64_t at, int64_t kv_head)
+{
+    return cache->data + (apr_attend_cell(a, cache, at) * a->n_kv_heads + kv_head) * cache->row_bytes;
+}
+
+/* The indexer's score of one position; `key` is scratch for a decoded row. */
+static float index_score(const apr_index_args *a, int64_t token, int64_t position, float *key)
+{
+    float score = 0.0f;
+
+    apr_ref_codecs[a->keys.dtype].decode(cache_row(&a->keys, position, 1, 0), key, a->head_dim);
+    for (int64_t h = 0; h < a->n_heads; h++) {
+        const float *const q = a->q + (token * a->n_heads + h) * a->head_dim;
+        float sum = 0.0f;
+        for (int64_t i = 0; i < a->head_dim; i++) sum += q[i] * key[i];
+        score += a->weights[token * a->n_heads + h] * fmaxf(sum, 0.0f);
+    }
+    return score * a->scale;
+}
+
+void apr_ref_index(const apr_op_args *args)
+{
+    const apr_index_args *const a = &args->index;
+
+    for (int64_t t = 0; t < a->n_tokens; t++) {
+        const int64_t own = a->position + t;
+        float *const row = a->out + t * apr_index_row(a->n_chosen);
+        if (own < a->n_chosen) {
+            apr_choice_write_all(row, own, a->n_chosen);
+            continue;
+        }
+        apr_choice choice = apr_choice_of(a->work.data, a->n_chosen);
+        for (int64_t p = 0; p <= own; p++) apr_choice_add(&choice, index_score(a, t, p, a->work.data + 2 * a->n_chosen), (float)p);
+        apr_choice_write(&choice, row);
+    }
+}
+
+/* Score of one query against the key of one position of its context; `key` is scratch for a decoded row. */
+static float score_of(const apr_attend_args *a, const float *q, int64_t at, int64_t kv_head, float *key)
 {
     float sum = 0.0f;
-    apr_ref_codecs[a->keys.dtype].decode(cache_row(&a->keys, position, a->n_kv_heads, kv_head), key, a->key_dim);
+    apr_ref_codecs[a->keys.dtype].decode(context_row(a, &a->keys, at, kv_head), key, a->key_dim);
     for (int64_t i = 0; i < a->key_dim; i++) sum += q[i] * key[i];
     return a->softcap > 0.0f ? a->softcap * tanhf(sum * a->scale / a->softcap) : sum * a->scale;
 }
 
-void apr_ref_attend(const apr_op_args *args)
+static void attend(const apr_attend_args *a)
 {
-    const apr_attend_args *const a = &args->attend;
     float *const row = a->work.data;
 
     for (int64_t i = 0; i < a->n_tokens * a->n_heads; i++) {
@@ -151,10 +188,21 @@ void apr_ref_attend(const apr_op_args *args)
         for (int64_t p = first; p <= last; p++) {
             const float weight = expf(score_of(a, q, p, kv_head, row) - max);
             sum += weight;
-            apr_ref_codecs[a->values.dtype].decode(cache_row(&a->values, p, a->n_kv_heads, kv_head), row, a->value_dim);
+            apr_ref_codecs[a->values.dtype].decode(context_row(a, &a->values, p, kv_head), row, a->value_dim);
             for (int64_t d = 0; d < a->value_dim; d++) out[d] += weight * row[d];
         }
         for (int64_t d = 0; d < a->value_dim; d++) out[d] /= sum;
+    }
+}
+
+void apr_ref_attend(const apr_op_args *args)
+{
+    const apr_attend_args *const a = &args->attend;
+
+    if (a->chosen == NULL) attend(a);
+    for (int64_t t = 0; t < a->n_tokens && a->chosen != NULL; t++) {
+        const apr_attend_args one = apr_attend_chosen(a, t, a->position + t);
+        attend(&one);
     }
 }
 

@@ -10,6 +10,7 @@ void apr_ref_angles(const apr_op_args *args);
 void apr_ref_linear(const apr_op_args *args);
 void apr_ref_rope(const apr_op_args *args);
 void apr_ref_kv_store(const apr_op_args *args);
+void apr_ref_index(const apr_op_args *args);
 void apr_ref_attend(const apr_op_args *args);
 void apr_ref_glu(const apr_op_args *args);
 void apr_ref_add(const apr_op_args *args);

@@ -190,7 +190,8 @@ static void add_routes(apr_golden_result *f, const apr_routes *routes)
     if (routes == NULL) return;
     f->routes = routes->count;
     if (f->routes.n_wrong > 0 && f->first_bad[0] == '\0')
-        snprintf(f->first_bad, sizeof f->first_bad, "another expert in layer %d, token %lld, by %.2g", f->routes.first_layer,
+        snprintf(f->first_bad, sizeof f->first_bad, "another %s in layer %d, token %lld, by %.2g",
+                 f->routes.first_is_position ? "position" : "expert", f->routes.first_layer,
                  (long long)f->routes.first_position, f->routes.first_gap);
 }
 

@@ -1,6 +1,7 @@
-/* runtime/check/routes.h - records the expert choices (MoE routing) of one session and compares those of another with them.
+/* runtime/check/routes.h - records the choices of one session, of experts (MoE routing) and of positions (the index of sparse attention), and
+ * compares those of another with them.
  *
- * Rounding may swap two experts with nearly equal scores. Everything after that differs, although nothing is wrong. So the reference's
+ * Rounding may swap two experts, or two positions, with nearly equal scores. Everything after that differs, although nothing is wrong. So the reference's
  * choices are recorded with their gaps (apr_route_gap). The other session's choices are compared as sets. A different choice whose gap is
  * within the bound is replaced by the reference's (forced, and counted), so that later operations can be compared. A different choice
  * with a larger gap is wrong. */
@@ -12,6 +13,7 @@
 typedef struct apr_route_count {
     int64_t n_choices, n_forced, n_wrong;
     int first_layer; /* of the first wrong one */
+    bool first_is_position;
     int64_t first_position;
     double first_gap;
 } apr_route_count;
@@ -24,7 +26,7 @@ typedef struct apr_routes {
     apr_route_count count;
 } apr_routes;
 
-/* True if the program has routing operations (a mixture of experts). */
+/* True if the program has operations that choose. */
 bool apr_program_routes(const apr_program *program);
 
 /* Evaluates the text with the reference from position 0 and records its choices. Failed or zeroed routes may be closed. */

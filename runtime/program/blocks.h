@@ -54,6 +54,7 @@ typedef struct apr_attention {
     double scale, softcap;        /* of scores; softcap 0: none */
     double key_scale;             /* keys are multiplied by it before rope; 0: 1 */
     double warmth, shift, period; /* query scale by position: see apr_scale_args */
+    int chosen;                   /* the value of an index; 0: attends to all positions */
 } apr_attention;
 
 apr_attention apr_attention_of(const apr_emitter *e);
@@ -71,8 +72,7 @@ int apr_emit_latent_attention(apr_emitter *e, int n);
 /* The same under other names, and with a gate: PREFIX.GATE projects the layer's input to a number for each head, whose sigmoid the head's
  * output is multiplied by. NULL: no gate. */
 int apr_emit_latent_attention_of(apr_emitter *e, int n, const char *prefix, const char *output, const char *gate);
-/* The same, but only to the positions that an indexer scores highest (DeepSeek V3.2). `mode` rotates the indexer's heads. The program
- * has the indexer's products and cache, so that it can be planned. The top-k choice is not implemented, and program->lacks says so. */
+/* The same, but only to the positions that an indexer scores highest (DeepSeek V3.2). `mode` rotates the indexer's heads. */
 int apr_emit_indexed_latent_attention(apr_emitter *e, int n, apr_rope_mode mode);
 
 /* --- feed-forward --- */

@@ -80,6 +80,9 @@ static apr_status check_operations(const apr_train *t, apr_error *err)
         if (t->numbers->ops[op->kind].forward == NULL)
             return apr_fail(err, APR_E_UNSUPPORTED, "%s: the operation '%s' (layer %d) has no backward pass", t->model->path,
                             apr_op_name(op->kind), op->layer);
+        if (op->kind == APR_OP_INDEX && t->options.n_tokens > op->args.index.n_chosen)
+            return apr_fail(err, APR_E_USAGE, "%s: a window of %lld tokens is longer than the %lld positions that its index chooses",
+                            t->model->path, (long long)t->options.n_tokens, (long long)op->args.index.n_chosen);
     }
     return APR_OK;
 }

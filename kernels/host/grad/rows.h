@@ -219,6 +219,8 @@ static void join_backward(const apr_grad_call *c)
 
 /* The cache is not used: attention reads the keys and values themselves. */
 static void kv_store_forward(const apr_grad_call *c) { (void)c; }
+/* A window has no more positions than are chosen, so all are. */
+static void index_forward(const apr_grad_call *c) { (void)c; }
 
 /* ---- a number at a time ---- */
 

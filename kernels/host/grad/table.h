@@ -84,6 +84,7 @@ const apr_grad_numbers TABLE = {
             [APR_OP_SLICE] = {slice_forward, slice_backward},
             [APR_OP_JOIN] = {join_forward, join_backward},
             [APR_OP_KV_STORE] = {kv_store_forward, NULL},
+            [APR_OP_INDEX] = {index_forward, NULL},
             [APR_OP_ATTEND] = {attend_forward, attend_backward, attend_work},
             [APR_OP_GLU] = {glu_forward, glu_backward},
             [APR_OP_GATE] = {gate_forward, gate_backward},

@@ -94,6 +94,7 @@ int apr_emit_attend(apr_emitter *e, int q, int state, const apr_attention *a)
     const apr_state *const s = &e->program->states[state];
     op.kind = APR_OP_ATTEND;
     op.in[0] = q;
+    if (a->chosen > 0) op.in[1] = a->chosen;
     op.state = state;
     op.args.attend = (apr_attend_args){.n_heads = a->n_heads,
                                        .n_kv_heads = s->n_heads,
@@ -102,7 +103,8 @@ int apr_emit_attend(apr_emitter *e, int q, int state, const apr_attention *a)
                                        .window = a->window,
                                        .chunk = a->chunk,
                                        .scale = (float)a->scale,
-                                       .softcap = (float)a->softcap};
+                                       .softcap = (float)a->softcap,
+                                       .n_chosen = a->chosen > 0 ? e->hparams->index_topk : 0};
     snprintf(sinks, sizeof sinks, "%s.sinks", a->prefix);
     if (a->sinks) op.weight[0] = apr_emit_vector(e, sinks, a->n_heads, false);
     op.out = apr_emit_value(e, "attended", a->n_heads * op.args.attend.value_dim);

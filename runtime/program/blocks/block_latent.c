@@ -117,24 +117,33 @@ static int layer_norm(apr_emitter *e, int x, const char *weight, const char *bia
     return apr_emit_norm_of(e, x, &facts, out);
 }
 
-static void emit_index(apr_emitter *e, int n, int q_from, apr_attention a, apr_rope_mode mode)
+/* Returns the chosen positions. */
+static int emit_index(apr_emitter *e, int n, int q_from, apr_attention a, apr_rope_mode mode)
 {
     const apr_hparams *const h = e->hparams;
     const int64_t dim = h->index_head_dim, heads = h->index_n_heads;
+    apr_op op = apr_no_op;
 
-    if (dim <= 0 || heads <= 0) {
+    if (dim <= 0 || heads <= 0 || h->index_topk <= 0) {
         apr_emit_fail(e, APR_E_DAMAGED, "the model does not state the sizes of its indexer");
-        return;
+        return -1;
     }
     a.n_kv_heads = 1;
     a.value_dim = dim; /* the state of a position is its key only */
     const int q = apr_emit_projection(e, q_from, &a, "indexer.wq_b", heads * dim, APR_NO_BIAS);
-    apr_emit_rope(e, q, a.rotary, mode, dim, 0, "index.q");
+    op.in[0] = apr_emit_rope(e, q, a.rotary, mode, dim, 0, "index.q");
     int k = apr_emit_projection(e, n, &a, "indexer.wk", dim, APR_NO_BIAS);
     k = layer_norm(e, k, "self_attn.indexer.k_norm.weight", "self_attn.indexer.k_norm.bias", "index.k.normed");
-    apr_emit_kv_state(e, apr_emit_rope(e, k, a.rotary, mode, dim, 0, "index.k"), -1, &a);
-    apr_emit_projection(e, n, &a, "indexer.weights_proj", heads, APR_NO_BIAS);
-    if (e->status == APR_OK) e->program->lacks = "index (sparse attention)";
+    op.state = apr_emit_kv_state(e, apr_emit_rope(e, k, a.rotary, mode, dim, 0, "index.k"), -1, &a);
+    op.in[1] = apr_emit_projection(e, n, &a, "indexer.weights_proj", heads, APR_NO_BIAS);
+    op.kind = APR_OP_INDEX;
+    op.args.index = (apr_index_args){.n_heads = heads,
+                                     .head_dim = dim,
+                                     .n_chosen = h->index_topk,
+                                     .scale = (float)(1.0 / (sqrt((double)dim) * sqrt((double)heads)))};
+    op.out = apr_emit_value(e, "index.chosen", apr_index_row(h->index_topk));
+    apr_emit_op(e, op);
+    return op.out;
 }
 
 /* The square of YaRN's magnitude for mscale_all_dim, because it applies to queries and to keys. */
@@ -161,7 +170,7 @@ static int emit_attention(apr_emitter *e, int n, const names_of *names)
 
     int q_from, kv;
     int q = emit_queries(e, n, &a, &m, &q_from, &kv);
-    if (names->index_mode != NULL) emit_index(e, n, q_from, a, *names->index_mode);
+    if (names->index_mode != NULL) a.chosen = emit_index(e, n, q_from, a, *names->index_mode);
     q = apr_emit_rope(e, q, a.rotary, a.rope_mode, m.nope + m.rope, m.nope, "q.rotated");
     const int q_nope = apr_emit_slice(e, q, m.n_heads, 0, m.nope, "q.nope"),
               q_rope = apr_emit_slice(e, q, m.n_heads, m.nope, m.rope, "q.rope");

@@ -15,6 +15,7 @@ static const apr_op_fact facts[] = {
     {"the size of a value", APR_FACT_WHOLE, offsetof(apr_op_args, attend.value_dim)},
     {"the window", APR_FACT_WHOLE, offsetof(apr_op_args, attend.window)},
     {"the chunk", APR_FACT_WHOLE, offsetof(apr_op_args, attend.chunk)},
+    {"the number of chosen positions", APR_FACT_WHOLE, offsetof(apr_op_args, attend.n_chosen)},
     {0},
 };
 
@@ -50,6 +51,7 @@ static void bind(const apr_op_memory *g, const apr_op *op, apr_op_args *args)
     args->attend.n_gathered = g->n_gathered;
     args->attend.sinks = apr_op_memory_vector(g, op->weight[SINKS]);
     args->attend.q = apr_op_memory_value(g, op->in[0]);
+    args->attend.chosen = op->in[1] >= 0 ? apr_op_memory_value(g, op->in[1]) : NULL;
     args->attend.keys = apr_op_memory_cache(g, op->state, 0);
     args->attend.values = apr_op_memory_cache(g, op->state, 1);
     args->attend.out = apr_op_memory_value(g, op->out);
@@ -68,7 +70,7 @@ static void describe(const apr_op_args *args, char *text, size_t n)
 const apr_op_spec apr_spec_attend = {
     .kind = APR_OP_ATTEND,
     .step = APR_BATCH_PER_SEQUENCE,
-    .n_inputs = 1,
+    .n_inputs = 2, /* queries, chosen positions */
     .state = APR_STATE_READ,
     .weights = {[SINKS] = {"sinks", APR_USE_FLOAT, .optional = true}},
     .facts = facts,
