@@ -62,7 +62,8 @@ LATENT = {"kv_lora_rank": 24, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "v_
 CHANNELS = {**LATENT, "num_key_value_heads": 4, "linear_head_dim": HEAD, "linear_num_heads": 4, "num_local_experts": 8, "num_experts_per_tok": USED,
             "moe_intermediate_size": EXPERT_WIDTH, "n_shared_experts": 1 + EVEN, "topk_group": 2, "n_group": 4, "routed_scaling_factor": 2.5,
             "mlp_layer_types": ["dense", "sparse", "sparse", "sparse"]}
-INDEXED = {**LATENT, **ROUTED, "num_key_value_heads": 4, "q_lora_rank": 40, "index_n_heads": 6 if EVEN else 7, "index_head_dim": 20 if EVEN else 16}
+# heads enough that few scores are zero: topk chooses among equal ones as it likes
+INDEXED = {**LATENT, **ROUTED, "num_key_value_heads": 4, "q_lora_rank": 40, "index_n_heads": 10 if EVEN else 7, "index_head_dim": 20 if EVEN else 16}
 HEADED = {"num_key_value_heads": 4, "num_attention_heads": 4}
 TOWER = {"depth": 2, "hidden_size": 24, "intermediate_size": 40, "num_heads": 2, "out_hidden_size": HIDDEN, "patch_size": 4, "fullatt_block_indexes": [1]}
 SECTIONS = {"mrope_section": [2, 2, 2] if not EVEN else [4, 2, 2]}

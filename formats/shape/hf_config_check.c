@@ -24,6 +24,7 @@ typedef enum {
     INVERSE_ROOT,
     EPS,
     FULL_CONTEXT,
+    EACH_LAYER,
     AS_CLASS,
     HIDDEN,
     UNLIMITED /* [0, Infinity] */
@@ -163,6 +164,9 @@ static const rule computing[] = {
     {"use_bias", OFF, true},
     {"attention_out_bias", OFF},
     {"index_topk", OFF},
+    {"indexer_types", EACH_LAYER}, /* layers that share the choice of an earlier one */
+    {"index_topk_freq", ONE},
+    {"index_topk_pattern", OFF},
     {"kv_lora_rank", OFF},
     {"q_lora_rank", OFF},
     /* transformers' llama has no window (but its cache drops what is outside one), its mistral has only one for all layers */
@@ -205,7 +209,7 @@ static const char harmless[] =
     " projector_hidden_act mamba_ssm_dtype gradient_checkpointing use_flash_attn use_flash_attention use_flash_attention_2 flash_attn"
     " training_args mtp_loss_scaling_factor use_grouped_topk short_conv_kernel_size ep_size hidden_size_per_head torch_compile "
     "experts_per_token"
-    " initial_context_length n_ctx reorder_and_upcast_attn summary_type summary_use_proj summary_activation summary_first_dropout"
+    " index_skip_topk_offset initial_context_length n_ctx reorder_and_upcast_attn summary_type summary_use_proj summary_activation summary_first_dropout"
     " summary_proj_to_labels embedding_dropout activation_dropout layerdrop init_std ";
 
 static const char rope_fields[] =
@@ -276,6 +280,7 @@ static bool is_neutral(const apr_config_reading *r, const apr_family_config *f, 
         return is_off(item) ||
                (cJSON_IsNumber(item) && h->max_position_embeddings > 0 && item->valuedouble >= (double)h->max_position_embeddings);
     case AS_CLASS: return is_off(item) || all_are(item, slides ? " sliding_attention " : " full_attention ");
+    case EACH_LAYER: return is_off(item) || all_are(item, " full ");
     case HIDDEN: return is_number(item, (double)h->hidden_size);
     case UNLIMITED: return is_unlimited(item);
     }

@@ -234,13 +234,13 @@ static void linear(const apr_op_args *args) { apr_host_linears((const apr_linear
 static void linear_exact(const apr_op_args *args) { apr_host_linears_exact((const apr_linear_args *const[]){&args->linear}, 1); }
 
 /* Each backend's own operations and those all of them have; operations without a faster implementation are ref's. */
-#define OPS(norm, linear, store, index, attend, experts, delta, ssd)                                                                             \
-    {                                                                                                                                     \
-        [APR_OP_EMBED] = apr_ref_embed, [APR_OP_POSITIONS] = apr_ref_positions, [APR_OP_ANGLES] = apr_ref_angles, [APR_OP_NORM] = norm,   \
-        [APR_OP_LINEAR] = linear, [APR_OP_ROPE] = rope, [APR_OP_SLICE] = apr_ref_slice, [APR_OP_JOIN] = apr_ref_join,                     \
-        [APR_OP_KV_STORE] = store, [APR_OP_INDEX] = index, [APR_OP_ATTEND] = attend, [APR_OP_GLU] = glu, [APR_OP_GATE] = gate, [APR_OP_SCALE] = scale_rows,       \
-        [APR_OP_MUL] = mul_rows, [APR_OP_SOFTCAP] = softcap, [APR_OP_ADD] = add_rows, [APR_OP_ROUTE] = route, [APR_OP_EXPERTS] = experts, \
-        [APR_OP_CONV] = conv, [APR_OP_DELTA] = delta, [APR_OP_SSD] = ssd                                                                  \
+#define OPS(norm, linear, store, index, attend, experts, delta, ssd)                                                                       \
+    {                                                                                                                                      \
+        [APR_OP_EMBED] = apr_ref_embed, [APR_OP_POSITIONS] = apr_ref_positions, [APR_OP_ANGLES] = apr_ref_angles, [APR_OP_NORM] = norm,    \
+        [APR_OP_LINEAR] = linear, [APR_OP_ROPE] = rope, [APR_OP_SLICE] = apr_ref_slice, [APR_OP_JOIN] = apr_ref_join,                      \
+        [APR_OP_KV_STORE] = store, [APR_OP_INDEX] = index, [APR_OP_ATTEND] = attend, [APR_OP_GLU] = glu, [APR_OP_GATE] = gate,             \
+        [APR_OP_SCALE] = scale_rows, [APR_OP_MUL] = mul_rows, [APR_OP_SOFTCAP] = softcap, [APR_OP_ADD] = add_rows, [APR_OP_ROUTE] = route, \
+        [APR_OP_EXPERTS] = experts, [APR_OP_CONV] = conv, [APR_OP_DELTA] = delta, [APR_OP_SSD] = ssd                                       \
     }
 #define HOST_OPS(linear, experts) OPS(norm_rows, linear, kv_store, apr_host_index, apr_host_attend, experts, apr_host_delta, apr_host_ssd)
 
@@ -249,6 +249,6 @@ const apr_backend apr_host_exact_backend = {
     .name = "host", .ops = HOST_OPS(linear_exact, apr_host_experts_exact), .linears = apr_host_linears_exact};
 const apr_backend apr_float64_backend = {
     .name = "float64",
-    .ops = OPS(apr_float64_norm, apr_float64_linear, apr_ref_kv_store, apr_float64_index, apr_float64_attend, apr_host_experts_float64, apr_float64_delta,
-               apr_float64_ssd),
+    .ops = OPS(apr_float64_norm, apr_float64_linear, apr_ref_kv_store, apr_float64_index, apr_float64_attend, apr_host_experts_float64,
+               apr_float64_delta, apr_float64_ssd),
 };

@@ -191,8 +191,8 @@ static void add_routes(apr_golden_result *f, const apr_routes *routes)
     f->routes = routes->count;
     if (f->routes.n_wrong > 0 && f->first_bad[0] == '\0')
         snprintf(f->first_bad, sizeof f->first_bad, "another %s in layer %d, token %lld, by %.2g",
-                 f->routes.first_is_position ? "position" : "expert", f->routes.first_layer,
-                 (long long)f->routes.first_position, f->routes.first_gap);
+                 f->routes.first_is_position ? "position" : "expert", f->routes.first_layer, (long long)f->routes.first_position,
+                 f->routes.first_gap);
 }
 
 /* Compares the session's expert choices with the recorded ones from now on; routes NULL: stop. */

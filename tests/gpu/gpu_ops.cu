@@ -1,5 +1,5 @@
-/* gpu_ops.cu - the launchers that read no weights, no cache and no state (angles, rope, norm, glu, add, ranges, gates) against kernels/ref
- * on random inputs.
+/* gpu_ops.cu - the launchers that read no weights, no cache and no state (angles, rope, norm, glu, add, ranges, gates), and sparse attention,
+ * against kernels/ref on random inputs.
  *
  * gpu_ops: prints the worst error of each operation. Exit code 0: all within bounds, 1: not, 77: no device. Outputs begin as NaN. */
 #include "tests/gpu/gpu_check.cuh"
@@ -182,6 +182,134 @@ static void test_elementwise(void)
     test_scale_of_a_position_in_memory();
 }
 
+/* --- sparse attention: the index, and attention to the positions that it chose --- */
+
+/* A cache of float32 rows, its cells in a ring or, in reverse order, in pages. */
+struct test_cache {
+    std::vector<float> rows;
+    std::vector<int32_t> pages;
+    device_copy<float> device_rows;
+    device_copy<int32_t> device_pages;
+    int64_t n_cells, dim;
+
+    test_cache(int64_t cells, int64_t width)
+        : rows(normals(cells * width)), pages(reversed(cells / APR_PAGE_CELLS)), device_rows(rows), device_pages(pages), n_cells(cells),
+          dim(width)
+    {
+    }
+    static std::vector<int32_t> reversed(int64_t n)
+    {
+        std::vector<int32_t> list;
+        for (int64_t i = 0; i < n; i++) list.push_back((int32_t)(n - 1 - i));
+        return list;
+    }
+    apr_cache on(bool device, bool paged) const
+    {
+        apr_cache cache = {APR_F32, (uint8_t *)(device ? device_rows.device : rows.data()), n_cells, dim * 4};
+        if (paged) cache.pages = device ? device_pages.device : pages.data();
+        return cache;
+    }
+};
+
+/* The same call for tokens of several sequences, which here share one cache; the positions are in device memory. */
+template <typename ARGS> static ARGS as_sequences(const ARGS &args, const int64_t *position_at)
+{
+    ARGS a = args;
+    a.position_at = position_at;
+    a.per_sequence = true;
+    a.position = args.position + args.n_tokens - 1;
+    return a;
+}
+
+static std::vector<int64_t> positions_from(int64_t first, int64_t n)
+{
+    std::vector<int64_t> at;
+    for (int64_t i = 0; i < n; i++) at.push_back(first + i);
+    return at;
+}
+
+/* Rows without their gaps, which are sums in another order. */
+static size_t n_chosen_otherwise(const std::vector<float> &a, const std::vector<float> &b, int64_t n_chosen)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < b.size(); i++)
+        n += (int64_t)i % apr_index_row(n_chosen) == n_chosen ? !(fabsf(a[i] - b[i]) <= 1e-5f * fmaxf(1.0f, fabsf(b[i]))) : a[i] != b[i];
+    return n;
+}
+
+static std::vector<float> test_index(int64_t n_heads, int64_t dim, int64_t n_chosen, int64_t position, int64_t n_tokens, bool paged)
+{
+    const test_cache cache(256, dim);
+    const std::vector<float> q = normals(n_tokens * n_heads * dim), weights = normals(n_tokens * n_heads);
+    const device_copy<float> dq(q), dweights(weights);
+    const device_copy<int64_t> where(positions_from(position, n_tokens));
+    std::vector<float> ref((size_t)(n_tokens * apr_index_row(n_chosen))), work(apr_index_slice(n_chosen, dim));
+    const device_copy<float> out(ref.size()), again(ref.size()), each(ref.size());
+    apr_op_args args;
+    args.index = apr_index_args{n_tokens,
+                                position,
+                                n_heads,
+                                dim,
+                                n_chosen,
+                                NULL,
+                                false,
+                                0.25f,
+                                q.data(),
+                                weights.data(),
+                                cache.on(false, paged),
+                                ref.data(),
+                                apr_workspace{work.data(), work.size(), 1}};
+    apr_ref_index(&args);
+    apr_index_args &a = args.index;
+    a.q = dq.device, a.weights = dweights.device, a.keys = cache.on(true, paged), a.out = out.device;
+    must(apr_cuda_index(&a, 0), "index");
+    note("index (positions and gaps that differ)", (double)n_chosen_otherwise(out.get(), ref, n_chosen), 0, "");
+    apr_index_args b = as_sequences(a, where.device);
+    b.out = each.device;
+    must(apr_cuda_index(&b, 0), "index");
+    note("index of sequences (bytes that differ)", differing(each.get().data(), out.get().data(), ref.size() * 4), 0, "");
+    b = a;
+    b.position = 0, b.position_at = where.device, b.out = again.device;
+    must(apr_cuda_index(&b, 0), "index");
+    note("index, position in memory (bytes that differ)", differing(again.get().data(), out.get().data(), ref.size() * 4), 0, "");
+    return ref;
+}
+
+static void test_sparse_attention(int64_t n_heads, int64_t key_dim, int64_t value_dim, int64_t n_chosen, int64_t position, int64_t n_tokens,
+                                  bool paged)
+{
+    const std::vector<float> chosen = test_index(5, 48, n_chosen, position, n_tokens, paged);
+    const test_cache cache(256, key_dim);
+    const std::vector<float> q = normals(n_tokens * n_heads * key_dim);
+    const device_copy<float> dq(q), dchosen(chosen), work(apr_cuda_attend_bytes(n_heads, value_dim) / 4);
+    const device_copy<int64_t> where(positions_from(position, n_tokens));
+    std::vector<float> ref((size_t)(n_tokens * n_heads * value_dim)), row((size_t)key_dim);
+    const device_copy<float> out(ref.size()), each(ref.size());
+    apr_op_args args;
+    memset(&args, 0, sizeof args);
+    apr_attend_args &a = args.attend;
+    a.n_tokens = n_tokens, a.position = position, a.n_heads = n_heads, a.n_kv_heads = 1, a.key_dim = key_dim, a.value_dim = value_dim;
+    a.scale = 0.2f, a.n_chosen = n_chosen, a.chosen = chosen.data(), a.q = q.data(), a.out = ref.data();
+    a.keys = a.values = cache.on(false, paged);
+    a.work = apr_workspace{row.data(), row.size(), 1};
+    apr_ref_attend(&args);
+    a.chosen = dchosen.device, a.q = dq.device, a.out = out.device, a.keys = a.values = cache.on(true, paged);
+    a.work = apr_workspace{work.device, work.n, 1};
+    must(apr_cuda_attend(&a, 0), "attend to chosen positions");
+    note("attend to chosen positions", distance(out.get(), ref.data()), 2e-5, "");
+    apr_attend_args b = as_sequences(a, where.device);
+    b.out = each.device;
+    must(apr_cuda_attend(&b, 0), "attend to chosen positions");
+    note("attend to chosen positions of sequences", distance(each.get(), ref.data()), 2e-5, "");
+}
+
+static void test_sparse(void)
+{
+    test_sparse_attention(4, 40, 32, 7, 60, 5, false);
+    test_sparse_attention(6, 40, 32, 64, 61, 6, true); /* the first tokens attend to all positions */
+    test_sparse_attention(3, 24, 16, 33, 200, 1, true);
+}
+
 int main(int argc, char **argv)
 {
     const modes m = start(argc, argv);
@@ -189,6 +317,7 @@ int main(int argc, char **argv)
         test_elementwise();
         test_norm();
         test_angles_and_rope();
+        test_sparse();
     }
     return all_within_bounds(m) ? 0 : 1;
 }

@@ -1,7 +1,7 @@
 /* attend.cu - attention: chooses the kernel. Its own kernel takes one row of queries at a time, for any cache and values of up to 1024
  * numbers. */
 #include "kernels/cuda/attention/attend.cuh"
-#include "kernels/cuda/codecs/dtype.cuh"
+#include "kernels/cuda/attention/cache_value.cuh"
 #include "kernels/cuda/device/code.cuh"
 #include "kernels/cuda/device/launch.cuh"
 #include "kernels/cuda/device/reduce.cuh"
@@ -9,20 +9,9 @@
 
 enum { THREADS = 128, WARPS = THREADS / 32, CELLS = 32, MAX_DIM = 1024, ENOUGH_BLOCKS = 528 };
 
-/* Number i of a row of the cache. */
-static __device__ float cache_value(apr_dtype dtype, const uint8_t *row, int64_t i)
-{
-    if (dtype == APR_F16) return half_float(load_16(row + 2 * i));
-    if (dtype == APR_F32) return __uint_as_float(load_32(row + 4 * i));
-    if (dtype == APR_BF16) return __uint_as_float(load_16(row + 2 * i) << 16);
-    if (dtype == APR_F8_E4M3) return fp8_pair<__NV_E4M3>(__ldg(row + i)).x;
-    const uint8_t *const block = row + i / 32 * 34; /* Q8_0 */
-    return (float)(int8_t)__ldg(block + 2 + i % 32) * half_float(load_16(block));
-}
-
 static __device__ const uint8_t *cache_row(const apr_attend_args &a, const apr_cache &cache, int64_t position, int64_t kv_head)
 {
-    return cache.data + (apr_cache_cell(&cache, position) * a.n_kv_heads + kv_head) * cache.row_bytes;
+    return cache.data + (apr_attend_cell(&a, &cache, position) * a.n_kv_heads + kv_head) * cache.row_bytes;
 }
 
 /* A block's state of its rows: each row's running maximum, the sum of weights, the thread's columns of the sum of values. */
@@ -158,8 +147,28 @@ static __global__ void __launch_bounds__(THREADS, 4) k_rows_per_sequence(const _
     rows_of_a_token<ROWS, EACH>(a, parts, first_row - token * all.n_heads);
 }
 
+/* Chosen positions: each token by itself, too. */
+template <int ROWS, int EACH>
+static __global__ void __launch_bounds__(THREADS, 4) k_rows_chosen(const __grid_constant__ apr_attend_args all)
+{
+    const int64_t first_row = (int64_t)blockIdx.x * ROWS, token = first_row / all.n_heads;
+    apr_attend_args a = apr_attend_chosen(&all, token, position_of_token(all.position, all.position_at, all.per_sequence, token));
+    const attend_parts parts = {NULL, NULL, NULL, NULL, 1, 0, NULL};
+    a.position_at = NULL;
+    if (all.per_sequence) {
+        a.keys = cache_of_token(all.keys, token);
+        a.values = cache_of_token(all.values, token);
+    }
+    rows_of_a_token<ROWS, EACH>(a, parts, first_row - token * all.n_heads);
+}
+
 template <int ROWS, int EACH> static cudaError_t start_rows(const apr_attend_args *a, cudaStream_t stream)
 {
+    if (a->chosen != NULL) {
+        const size_t n_shared = (size_t)(ROWS * a->key_dim) * sizeof(float);
+        k_rows_chosen<ROWS, EACH><<<(unsigned)(a->n_tokens * a->n_heads / ROWS), THREADS, n_shared, stream>>>(*a);
+        return cudaGetLastError();
+    }
     if (a->per_sequence) {
         const size_t n_shared = (size_t)(ROWS * a->key_dim) * sizeof(float);
         k_rows_per_sequence<ROWS, EACH><<<(unsigned)(a->n_tokens * a->n_heads / ROWS), THREADS, n_shared, stream>>>(*a);
@@ -246,11 +255,22 @@ static cudaError_t put_in_order(const apr_attend_args *args, apr_attend_args *ow
     return cudaGetLastError();
 }
 
+/* Whether all tokens attend to all positions, also those of a recorded graph for which it is run again. */
+static bool are_all_chosen(const apr_attend_args *args)
+{
+    return (args->position_at != NULL ? apr_attend_split_end(args->position) : args->position + args->n_tokens) <= args->n_chosen;
+}
+
 /* Uses the first kernel that handles it. `careful`: queries and weights of many tokens need the accuracy of float32. */
 static cudaError_t attend_with(const apr_attend_args *args, bool careful, cudaStream_t stream)
 {
     if (args->n_tokens == 0) return cudaSuccess;
     if (!is_possible(args) || (args->per_sequence && args->position_at == NULL)) return cudaErrorInvalidValue;
+    if (args->chosen != NULL) {
+        apr_attend_args all = *args;
+        all.chosen = NULL;
+        return are_all_chosen(args) ? attend_with(&all, careful, stream) : apr_cuda_attend_rows(args, stream);
+    }
     if (args->per_sequence) {
         cudaError_t error = apr_cuda_attend_per_sequence(args, stream);
         if (error == cudaErrorNotSupported) error = apr_cuda_attend_latent(args, careful, stream);

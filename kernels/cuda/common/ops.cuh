@@ -45,6 +45,8 @@ cudaError_t apr_cuda_angles(const apr_angles_args *args, cudaStream_t stream);
 cudaError_t apr_cuda_norm(const apr_norm_args *args, cudaStream_t stream);
 cudaError_t apr_cuda_rope(const apr_rope_args *args, cudaStream_t stream);
 cudaError_t apr_cuda_kv_store(const apr_kv_store_args *args, cudaStream_t stream);
+/* No workspace: a token's choice is in shared memory, up to 2048 positions with keys of at most 512 numbers. */
+cudaError_t apr_cuda_index(const apr_index_args *args, cudaStream_t stream);
 /* With up to APR_CUDA_FEW_TOKENS tokens the context may be read in parts (split-KV), in args->work: one slice of at most
  * apr_cuda_attend_bytes; with less, or none, in fewer parts. More tokens need no workspace. */
 cudaError_t apr_cuda_attend(const apr_attend_args *args, cudaStream_t stream);

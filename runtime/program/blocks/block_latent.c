@@ -137,10 +137,8 @@ static int emit_index(apr_emitter *e, int n, int q_from, apr_attention a, apr_ro
     op.state = apr_emit_kv_state(e, apr_emit_rope(e, k, a.rotary, mode, dim, 0, "index.k"), -1, &a);
     op.in[1] = apr_emit_projection(e, n, &a, "indexer.weights_proj", heads, APR_NO_BIAS);
     op.kind = APR_OP_INDEX;
-    op.args.index = (apr_index_args){.n_heads = heads,
-                                     .head_dim = dim,
-                                     .n_chosen = h->index_topk,
-                                     .scale = (float)(1.0 / (sqrt((double)dim) * sqrt((double)heads)))};
+    op.args.index = (apr_index_args){
+        .n_heads = heads, .head_dim = dim, .n_chosen = h->index_topk, .scale = (float)(1.0 / (sqrt((double)dim) * sqrt((double)heads)))};
     op.out = apr_emit_value(e, "index.chosen", apr_index_row(h->index_topk));
     apr_emit_op(e, op);
     return op.out;
