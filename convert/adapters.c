@@ -83,7 +83,7 @@ static apr_status check_merged(const apr_adapter *adapter, const apr_adapter_cha
     if (most < safe_magnitude && change->magnitudes == NULL) return APR_OK;
     APR_TRY(count_values(merged, &after, err));
     if (after.n_not_finite == 0) return APR_OK;
-    APR_TRY(count_values(merged->made->parts[0], &before, err));
+    APR_TRY(count_values(merged->composed->parts[0], &before, err));
     if (after.n_not_finite <= before.n_not_finite) return APR_OK;
     return apr_fail(err, APR_E_DAMAGED,
                     "%s: merging into '%s' makes %" PRId64 " values that are not finite (the first at index %" PRId64 "); the model "
@@ -214,11 +214,11 @@ static apr_status check_architecture(const merging *m)
 
 /* ---- checks ---- */
 
-static const apr_adapter_change *find_whole(const apr_adapter *adapter, const char *ending)
+static const apr_adapter_change *find_whole(const apr_adapter *adapter, const char *suffix)
 {
     for (size_t i = 0; i < adapter->n_changes; i++) {
         const apr_adapter_change *const c = &adapter->changes[i];
-        if (c->whole != NULL && apr_ends_with(c->name, ending)) return c;
+        if (c->whole != NULL && apr_ends_with(c->name, suffix)) return c;
     }
     return NULL;
 }
@@ -289,7 +289,7 @@ static apr_status check_others(const merging *m, const apr_adapter_change *chang
 {
     const apr_adapter *const whole = m->whole[place];
     const apr_tensor *const t = &m->tensors[place];
-    const apr_merge *const before = apr_tensor_source(t) == APR_SOURCE_MERGED ? t->made->merge : NULL;
+    const apr_merge *const before = apr_tensor_source(t) == APR_SOURCE_MERGED ? t->composed->merge : NULL;
     const bool is_merged = before != NULL && before->a != NULL;
 
     if (change->whole != NULL && (is_merged || whole != NULL)) return refuse_change(m, change, "which another adapter has changed already");

@@ -105,7 +105,7 @@ static int64_t count_not_finite(const float *x, int64_t n, int64_t *first)
 
 static apr_status check_finite(const apr_tensor *t, const char *path, apr_error *err)
 {
-    const apr_composed *const m = t->made;
+    const apr_composed *const m = t->composed;
     int64_t n = apr_tensor_elems(t), first = 0, ignored, n_before = 0;
 
     for (size_t i = 0; i < m->n_parts; i++)
@@ -139,7 +139,7 @@ static bool has_data(const apr_composed *m)
 static apr_status check_computed(const apr_model *view, apr_error *err)
 {
     for (size_t i = 0; i < view->n_tensors; i++) {
-        const apr_composed *const m = view->tensors[i].made;
+        const apr_composed *const m = view->tensors[i].composed;
         if (m != NULL && m->computes && m->merge == NULL && has_data(m)) APR_TRY(check_finite(&view->tensors[i], view->path, err));
     }
     return APR_OK;

@@ -94,15 +94,15 @@ static apr_status add_rope_tensors(apr_model *view, apr_error *err)
 /* "A.weight_scale" of "B.weight" becomes "B.weight_scale": scales have no provenance and are found by their weight's name. */
 static apr_status rename_scales(apr_model *view, apr_error *err)
 {
-    static const char ending[] = ".weight";
+    static const char suffix[] = ".weight";
 
     for (size_t i = 0; i < view->n_tensors; i++) {
         const apr_tensor *const t = &view->tensors[i];
         if (!apr_table_has(view->tensors, view->n_tensors, t->scale)) continue;
         apr_tensor *const scale = &view->tensors[t->scale - view->tensors];
         const char *const rest = strstr(scale->name, ".weight_");
-        if (rest == NULL || apr_stem_of(t->name, ending) == 0 || apr_begins_with(scale->name, t->name)) continue;
-        scale->name = apr_arena_print(&view->arena, "%s%s", t->name, rest + sizeof ending - 1);
+        if (rest == NULL || apr_stem_of(t->name, suffix) == 0 || apr_begins_with(scale->name, t->name)) continue;
+        scale->name = apr_arena_print(&view->arena, "%s%s", t->name, rest + sizeof suffix - 1);
         if (scale->name == NULL) return apr_no_memory(err, "a tensor's name");
     }
     return APR_OK;

@@ -482,7 +482,7 @@ static apr_status add_three(planner *p, const apr_tensor *from, const name_rule 
 /* The bias is as it is; of the weight, a convolution for each frame. */
 static apr_status add_frames(planner *p, const apr_tensor *from, const name_rule *rule, const char *rest)
 {
-    static const char *const endings[] = {"", ".1"};
+    static const char *const suffixes[] = {"", ".1"};
 
     if (from->rank == 1) return add(p, from, new_name(rule->to, -1, 0, rest, &p->c->view.arena), &(apr_chain){0}, rule->type);
     if (from->rank != 5 || from->dims[2] != 2)
@@ -490,7 +490,7 @@ static apr_status add_frames(planner *p, const apr_tensor *from, const name_rule
     for (int i = 0; i < 2; i++) {
         apr_chain part = apr_chain_of((apr_step){APR_STEP_TAKE, {2, 1, i, 1}});
         apr_chain_append(&part, (apr_step){APR_STEP_SQUEEZE, {2}});
-        APR_TRY(add(p, from, apr_arena_print(&p->c->view.arena, "%s%s%s", rule->to, rest, endings[i]), &part, rule->type));
+        APR_TRY(add(p, from, apr_arena_print(&p->c->view.arena, "%s%s%s", rule->to, rest, suffixes[i]), &part, rule->type));
     }
     return APR_OK;
 }

@@ -475,13 +475,13 @@ static apr_status convert_tensor(apr_pipe *p, apr_pipe_device *device, apr_pipe_
     return apr_pipe_convert(p, item, has_extent ? &extent : NULL, err);
 }
 
-/* Puts the item that the maker encoded, in one call. */
+/* Puts the item that the custom encoder encoded, in one call. */
 static apr_status put_custom(apr_pipe *p, apr_pipe_item *item, size_t i, apr_error *err)
 {
     const apr_cut cut = apr_cut_tensor(item);
     const uint8_t *bytes = NULL;
 
-    APR_TRY(p->options->maker->make(p->options->maker->user, i, &bytes, &item->out_of_range, err));
+    APR_TRY(p->options->custom_encoder->make(p->options->custom_encoder->user, i, &bytes, &item->out_of_range, err));
     if (p->options->want_metrics) APR_TRY(apr_pipe_measure(p, &cut, item, 0, apr_cut_portions(&cut), bytes, err));
     APR_TRY(apr_sink_put(p->sink, bytes, (size_t)apr_row_bytes(item->to, apr_tensor_elems(item->from)), err));
     apr_pipe_progress(p, item->from, item->from->n_bytes);
@@ -507,9 +507,9 @@ static int64_t count_beyond_f32(const apr_tensor *t, double *worst)
 {
     if (!apr_tensor_is_composed(t)) return apr_count_beyond_f32(t->data, apr_tensor_elems(t), worst);
     int64_t n = 0;
-    for (size_t i = 0; i < t->made->n_parts; i++) {
+    for (size_t i = 0; i < t->composed->n_parts; i++) {
         double here;
-        const int64_t more = count_beyond_f32(t->made->parts[i], &here);
+        const int64_t more = count_beyond_f32(t->composed->parts[i], &here);
         if (more > 0 && (n == 0 || fabs(here) > fabs(*worst))) *worst = here;
         n += more;
     }

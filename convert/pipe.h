@@ -60,10 +60,10 @@ typedef struct apr_custom_encoder {
 } apr_custom_encoder;
 
 typedef struct apr_pipe_options {
-    const apr_model *source;         /* its tensors are checked against the checksums that it states; NULL: no checks */
-    const apr_custom_encoder *maker; /* NULL: none */
-    bool saturate;                   /* values out of the range of `to` become the nearest value in range */
-    bool want_metrics;               /* decode again and compare: costs about as much as encoding a plain type */
+    const apr_model *source;                  /* its tensors are checked against the checksums that it states; NULL: no checks */
+    const apr_custom_encoder *custom_encoder; /* NULL: none */
+    bool saturate;                            /* values out of the range of `to` become the nearest value in range */
+    bool want_metrics;                        /* decode again and compare: costs about as much as encoding a plain type */
     apr_progress progress;
     const atomic_bool *is_cancelled; /* true: the run ends soon with APR_E_NO; NULL: it is not cancelled */
     const apr_cuda_codecs *codecs;   /* of the library that opened `devices`; NULL: encode on the host */

@@ -36,11 +36,11 @@ typedef struct apr_pipe {
     struct apr_packed_bytes *packed; /* of the packed matrix just encoded */
 } apr_pipe;
 
-/* Does options->maker encode that item? */
+/* Does options->custom_encoder encode that item? */
 static inline bool apr_pipe_is_custom(const apr_pipe *p, size_t item)
 {
-    const apr_custom_encoder *const maker = p->options->maker;
-    return maker != NULL && maker->takes(maker->user, item);
+    const apr_custom_encoder *const custom_encoder = p->options->custom_encoder;
+    return custom_encoder != NULL && custom_encoder->takes(custom_encoder->user, item);
 }
 
 /* --- pipe_portions.c --- */

@@ -28,7 +28,7 @@ static bool safetensors_holds(apr_dtype dtype) { return apr_dtypes[dtype].safete
 
 typedef struct format_row {
     apr_format format;
-    const char *ending;                            /* of output files; NULL: a folder, or never written */
+    const char *suffix;                            /* of output files; NULL: a folder, or never written */
     bool (*starts)(const uint8_t *head, size_t n); /* does a file with these first bytes have the format? Called in table order */
     apr_status (*open)(apr_model *, const char *, apr_error *);
     apr_sink_open_fn sink_open;                                         /* NULL: only read */
@@ -40,14 +40,14 @@ typedef struct format_row {
 /* Formats with magic bytes come before config.json: the first byte of a count in a header may be '{'. */
 static const format_row formats[] = {
     {.format = APR_FORMAT_APR,
-     .ending = ".apr",
+     .suffix = ".apr",
      .starts = starts_apr,
      .open = apr_apr_open,
      .sink_open = apr_apr_sink_open,
      .offsets = apr_apr_offsets,
      .container = {.name = "APR"}},
     {.format = APR_FORMAT_GGUF,
-     .ending = ".gguf",
+     .suffix = ".gguf",
      .starts = starts_gguf,
      .open = apr_gguf_open,
      .sink_open = apr_gguf_sink_open,
@@ -84,14 +84,14 @@ static const format_row *row_of(apr_format format)
     return NULL;
 }
 
-/* The names or the file endings of the formats that can be written: "APR, GGUF, safetensors", ".apr or .gguf". */
-static const char *list_of(char *text, size_t capacity, const char *between_last, bool endings)
+/* The names or the suffixes of the formats that can be written: "APR, GGUF, safetensors", ".apr or .gguf". */
+static const char *list_of(char *text, size_t capacity, const char *between_last, bool suffixes)
 {
     const char *words[N_FORMATS];
     size_t n_words = 0, n = 0;
 
     for (int i = 0; i < N_FORMATS; i++) {
-        const char *const word = endings ? formats[i].ending : formats[i].container.name;
+        const char *const word = suffixes ? formats[i].suffix : formats[i].container.name;
         if (formats[i].sink_open != NULL && word != NULL) words[n_words++] = word;
     }
     text[0] = '\0';
@@ -100,7 +100,7 @@ static const char *list_of(char *text, size_t capacity, const char *between_last
     return text;
 }
 
-const char *apr_format_endings(char text[APR_FORMAT_TEXT]) { return list_of(text, APR_FORMAT_TEXT, " or ", true); }
+const char *apr_format_suffixes(char text[APR_FORMAT_TEXT]) { return list_of(text, APR_FORMAT_TEXT, " or ", true); }
 
 /* --- reading --- */
 
@@ -207,11 +207,11 @@ apr_format apr_format_of_path(const char *path)
     if (*base == '\0' || (stat(path, &st) == 0 && S_ISDIR(st.st_mode))) return APR_FORMAT_SAFETENSORS;
     if (dot == NULL || dot == base) return APR_FORMAT_SAFETENSORS;
     for (int i = 0; i < N_FORMATS; i++)
-        if (formats[i].ending != NULL && strcasecmp(dot, formats[i].ending) == 0) return formats[i].format;
+        if (formats[i].suffix != NULL && strcasecmp(dot, formats[i].suffix) == 0) return formats[i].format;
     if (strcasecmp(dot, ".safetensors") == 0 || strcasecmp(dot, ".json") == 0 || strcasecmp(dot, ".bin") == 0 ||
         strcasecmp(dot, ".pt") == 0 || strcasecmp(dot, ".pth") == 0)
         return APR_FORMAT_NONE;
-    return APR_FORMAT_SAFETENSORS; /* "Qwen2.5-7B" ends in no file ending */
+    return APR_FORMAT_SAFETENSORS; /* "Qwen2.5-7B" has no such suffix */
 }
 
 const apr_container *apr_container_of(apr_format format, apr_profile profile)
@@ -233,10 +233,10 @@ const char *apr_format_name(apr_format format)
     return row != NULL ? row->container.name : "none";
 }
 
-const char *apr_format_ending(apr_format format)
+const char *apr_format_suffix(apr_format format)
 {
     const format_row *const row = row_of(format);
-    return row != NULL ? row->ending : NULL;
+    return row != NULL ? row->suffix : NULL;
 }
 
 apr_status apr_sink_losses(apr_format format, const apr_model *layout, apr_losses *losses, apr_error *err)
@@ -275,7 +275,7 @@ apr_status apr_sink_open(apr_sink **sink, apr_format format, const char *path, c
 {
     static const apr_sink_options defaults;
     const format_row *const row = row_of(format);
-    char endings[APR_FORMAT_TEXT];
+    char suffixes[APR_FORMAT_TEXT];
     apr_sink_options settings = options != NULL ? *options : defaults;
 
     *sink = NULL;
@@ -283,11 +283,11 @@ apr_status apr_sink_open(apr_sink **sink, apr_format format, const char *path, c
     options = &settings;
     if (!options->allow_loss) APR_TRY(refuse_losses(format, path, layout, err));
     if (options->work != NULL && row != NULL && row->offsets != NULL)
-        return apr_work_sink_open(sink, row->sink_open, row->offsets, row->ending == NULL, path, layout, options, err);
+        return apr_work_sink_open(sink, row->sink_open, row->offsets, row->suffix == NULL, path, layout, options, err);
     if (options->work != NULL && row != NULL)
         return apr_fail(err, APR_E_UNSUPPORTED, "%s: %s cannot be written in several runs", path, row->container.name);
     if (row != NULL && row->sink_open != NULL) return row->sink_open(sink, path, layout, options, err);
-    return apr_fail(err, APR_E_USAGE, "%s: give an output ending in %s, or a directory", path, apr_format_endings(endings));
+    return apr_fail(err, APR_E_USAGE, "%s: give an output ending in %s, or a directory", path, apr_format_suffixes(suffixes));
 }
 
 apr_status apr_sink_put(apr_sink *sink, const void *bytes, size_t n_bytes, apr_error *err)

@@ -237,16 +237,16 @@ static void add_columns(const apr_merge *m, int64_t row, int64_t n_rows, int64_t
 }
 
 /* The factor of a row: its magnitude over its length, which needs the whole row. */
-static float row_factor(const apr_composed *made, int64_t row)
+static float row_factor(const apr_composed *composed, int64_t row)
 {
-    const apr_merge *const m = made->merge;
+    const apr_merge *const m = composed->merge;
     const int64_t columns = m->a->dims[1];
     float piece[TILE_COLUMNS], magnitude;
     double squares = 0.0;
 
     for (int64_t c = 0; c < columns; c += TILE_COLUMNS) {
         const int64_t n = least(TILE_COLUMNS, columns - c);
-        read_base(made->parts[0], row * columns + c, n, piece);
+        read_base(composed->parts[0], row * columns + c, n, piece);
         add_tile(m, row, 1, c, n, piece, n);
         for (int64_t i = 0; i < n; i++) squares += (double)piece[i] * (double)piece[i];
     }
@@ -256,11 +256,11 @@ static float row_factor(const apr_composed *made, int64_t row)
 
 static void merged_values(const apr_tensor *merged, int64_t first, int64_t n, float *dst)
 {
-    const apr_composed *const made = merged->made;
-    const apr_merge *const m = made->merge;
+    const apr_composed *const composed = merged->composed;
+    const apr_merge *const m = composed->merge;
     const int64_t columns = apr_tensor_columns(merged);
 
-    read_base(made->parts[0], first, n, dst);
+    read_base(composed->parts[0], first, n, dst);
     if (m->a == NULL) return;
     for (int64_t done; n > 0; first += done, n -= done, dst += done) { /* the rest of a row, or whole rows */
         const int64_t row = first / columns, at = first % columns;
@@ -268,7 +268,7 @@ static void merged_values(const apr_tensor *merged, int64_t first, int64_t n, fl
         done = n_rows * width;
         add_columns(m, row, n_rows, at, width, dst);
         for (int64_t i = 0; i < n_rows && m->magnitudes != NULL; i++) {
-            const float factor = row_factor(made, row + i);
+            const float factor = row_factor(composed, row + i);
             for (int64_t c = 0; c < width; c++) dst[i * width + c] *= factor;
         }
     }
@@ -343,7 +343,7 @@ static void read_part(const apr_composed *m, size_t part, request r, uint8_t *ds
         return;
     }
     if (apr_tensor_is_composed(t)) {
-        read_before(t->made, t->made->chain.n_steps, r, dst);
+        read_before(t->composed, t->composed->chain.n_steps, r, dst);
         return;
     }
     copy_runs(t->data + bytes_of(t->dtype, r.first), bytes_of(t->dtype, r.length), bytes_of(t->dtype, r.stride), r.count, dst);
@@ -550,9 +550,9 @@ static void decode_in_place(apr_dtype dtype, int64_t n, float *dst)
     }
 }
 
-static void composed_values(const apr_tensor *made, int64_t first, int64_t n, float *dst)
+static void composed_values(const apr_tensor *t, int64_t first, int64_t n, float *dst)
 {
-    const apr_composed *const m = made->made;
+    const apr_composed *const m = t->composed;
     _Alignas(16) uint8_t bytes[AT_ONCE * sizeof(double)];
 
     if (bytes_of(m->dtype, n) <= (size_t)n * sizeof *dst) {
@@ -570,33 +570,33 @@ static void composed_values(const apr_tensor *made, int64_t first, int64_t n, fl
     }
 }
 
-static void composed_rows(const apr_tensor *made, int64_t row, int64_t n_rows, float *dst)
+static void composed_rows(const apr_tensor *t, int64_t row, int64_t n_rows, float *dst)
 {
-    const int64_t columns = apr_tensor_columns(made);
-    apr_decode_elements(made, row * columns, n_rows * columns, dst);
+    const int64_t columns = apr_tensor_columns(t);
+    apr_decode_elements(t, row * columns, n_rows * columns, dst);
 }
 
 /* Computed values are float32, as files store them. */
-static void computed_bytes(const apr_tensor *made, int64_t first, int64_t n, uint8_t *dst)
+static void computed_bytes(const apr_tensor *t, int64_t first, int64_t n, uint8_t *dst)
 {
     float computed[AT_ONCE];
 
     if ((uintptr_t)dst % _Alignof(float) == 0) {
-        apr_decode_elements(made, first, n, (float *)(void *)dst);
+        apr_decode_elements(t, first, n, (float *)(void *)dst);
         return;
     }
     while (n > 0) {
         const int64_t now = least(n, AT_ONCE);
-        apr_decode_elements(made, first, now, computed);
+        apr_decode_elements(t, first, now, computed);
         memcpy(dst, computed, (size_t)now * sizeof *computed);
         dst += (size_t)now * sizeof *computed, first += now, n -= now;
     }
 }
 
-static void composed_bytes(const apr_tensor *made, int64_t first, int64_t n, uint8_t *dst)
+static void composed_bytes(const apr_tensor *t, int64_t first, int64_t n, uint8_t *dst)
 {
-    const apr_composed *const m = made->made;
-    if (m->computes) computed_bytes(made, first, n, dst);
+    const apr_composed *const m = t->composed;
+    if (m->computes) computed_bytes(t, first, n, dst);
     else read_before(m, m->chain.n_steps, (request){first, n, 0, 1}, dst);
 }
 

@@ -24,11 +24,11 @@ typedef struct place {
 static place place_of(const apr_tensor *t, int64_t row)
 {
     if (apr_tensor_is_packed(t)) return (place){t->packing, apr_packed_row(t, row)};
-    const apr_composed *const made = t->made;
-    if (apr_tensor_source(t) != APR_SOURCE_COMPOSED || made->chain.n_steps != 1 || made->chain.steps[0].kind != APR_STEP_STACK)
+    const apr_composed *const composed = t->composed;
+    if (apr_tensor_source(t) != APR_SOURCE_COMPOSED || composed->chain.n_steps != 1 || composed->chain.steps[0].kind != APR_STEP_STACK)
         return (place){NULL, 0};
-    const int64_t each = apr_tensor_rows(t) / (int64_t)made->n_parts;
-    return place_of(made->parts[row / each], row % each);
+    const int64_t each = apr_tensor_rows(t) / (int64_t)composed->n_parts;
+    return place_of(composed->parts[row / each], row % each);
 }
 
 /* The i-th of the matrices that it is, or is stacked from; NULL: it has no more. */

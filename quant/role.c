@@ -6,58 +6,58 @@
 #include <string.h>
 
 /* The first rule whose text is a suffix of the name (without ".weight") decides. */
-#define ENDING(text) text, sizeof text - 1
+#define SUFFIX(text) text, sizeof text - 1
 static const struct {
-    const char *ending;
+    const char *suffix;
     size_t n;
     apr_tensor_role role;
 } rules[] = {
-    {ENDING("embed_tokens"), APR_TENSOR_ROLE_EMBEDDING},
-    {ENDING("token_embd"), APR_TENSOR_ROLE_EMBEDDING},
-    {ENDING("lm_head"), APR_TENSOR_ROLE_HEAD},
-    {ENDING("output"), APR_TENSOR_ROLE_HEAD}, /* whole name only: see below */
-    {ENDING(".q_proj"), APR_TENSOR_ROLE_ATTN_Q},
-    {ENDING(".attn_q"), APR_TENSOR_ROLE_ATTN_Q},
-    {ENDING(".k_proj"), APR_TENSOR_ROLE_ATTN_K},
-    {ENDING(".attn_k"), APR_TENSOR_ROLE_ATTN_K},
-    {ENDING(".v_proj"), APR_TENSOR_ROLE_ATTN_V},
-    {ENDING(".attn_v"), APR_TENSOR_ROLE_ATTN_V},
-    {ENDING(".qkv_proj"), APR_TENSOR_ROLE_ATTN_QKV},
-    {ENDING(".in_proj_qkv"), APR_TENSOR_ROLE_ATTN_QKV},
-    {ENDING(".in_proj_qkvz"), APR_TENSOR_ROLE_ATTN_QKV},
-    {ENDING(".attn_qkv"), APR_TENSOR_ROLE_ATTN_QKV},
-    {ENDING(".o_proj"), APR_TENSOR_ROLE_ATTN_OUT},
-    {ENDING(".linear_attn.out_proj"), APR_TENSOR_ROLE_ATTN_OUT},
-    {ENDING(".attn_output"), APR_TENSOR_ROLE_ATTN_OUT},
-    {ENDING(".ssm_out"), APR_TENSOR_ROLE_ATTN_OUT},
-    {ENDING(".in_proj_z"), APR_TENSOR_ROLE_ATTN_GATE},
-    {ENDING(".attn_gate"), APR_TENSOR_ROLE_ATTN_GATE},
-    {ENDING(".gate_up_proj"), APR_TENSOR_ROLE_FFN_UP},
-    {ENDING(".self_attn.gate_proj"), APR_TENSOR_ROLE_ATTN_GATE},
-    {ENDING(".gate_proj"), APR_TENSOR_ROLE_FFN_GATE},
-    {ENDING(".up_proj"), APR_TENSOR_ROLE_FFN_UP},
-    {ENDING(".down_proj"), APR_TENSOR_ROLE_FFN_DOWN},
-    {ENDING(".ffn_gate"), APR_TENSOR_ROLE_FFN_GATE},
-    {ENDING(".ffn_up"), APR_TENSOR_ROLE_FFN_UP},
-    {ENDING(".ffn_down"), APR_TENSOR_ROLE_FFN_DOWN},
-    {ENDING(".ffn_gate_exps"), APR_TENSOR_ROLE_FFN_GATE},
-    {ENDING(".ffn_up_exps"), APR_TENSOR_ROLE_FFN_UP},
-    {ENDING(".ffn_gate_up_exps"), APR_TENSOR_ROLE_FFN_UP},
-    {ENDING(".ffn_down_exps"), APR_TENSOR_ROLE_FFN_DOWN},
-    {ENDING(".ffn_gate_shexp"), APR_TENSOR_ROLE_FFN_GATE},
-    {ENDING(".ffn_up_shexp"), APR_TENSOR_ROLE_FFN_UP},
-    {ENDING(".ffn_down_shexp"), APR_TENSOR_ROLE_FFN_DOWN},
-    {ENDING(".mlp.gate"), APR_TENSOR_ROLE_ROUTER},
-    {ENDING(".mlp.router"), APR_TENSOR_ROLE_ROUTER},
-    {ENDING(".block_sparse_moe.gate"), APR_TENSOR_ROLE_ROUTER},
-    {ENDING(".ffn_gate_inp"), APR_TENSOR_ROLE_ROUTER},
-    {ENDING(".shared_expert_gate"), APR_TENSOR_ROLE_ROUTER},
-    {ENDING(".ffn_gate_inp_shexp"), APR_TENSOR_ROLE_ROUTER},
-    {ENDING("norm"), APR_TENSOR_ROLE_SMALL},
-    {ENDING("layernorm"), APR_TENSOR_ROLE_SMALL},
-    {ENDING("conv1d"), APR_TENSOR_ROLE_SMALL},
-    {ENDING("rope_freqs"), APR_TENSOR_ROLE_SMALL},
-    {ENDING("sinks"), APR_TENSOR_ROLE_SMALL},
+    {SUFFIX("embed_tokens"), APR_TENSOR_ROLE_EMBEDDING},
+    {SUFFIX("token_embd"), APR_TENSOR_ROLE_EMBEDDING},
+    {SUFFIX("lm_head"), APR_TENSOR_ROLE_HEAD},
+    {SUFFIX("output"), APR_TENSOR_ROLE_HEAD}, /* whole name only: see below */
+    {SUFFIX(".q_proj"), APR_TENSOR_ROLE_ATTN_Q},
+    {SUFFIX(".attn_q"), APR_TENSOR_ROLE_ATTN_Q},
+    {SUFFIX(".k_proj"), APR_TENSOR_ROLE_ATTN_K},
+    {SUFFIX(".attn_k"), APR_TENSOR_ROLE_ATTN_K},
+    {SUFFIX(".v_proj"), APR_TENSOR_ROLE_ATTN_V},
+    {SUFFIX(".attn_v"), APR_TENSOR_ROLE_ATTN_V},
+    {SUFFIX(".qkv_proj"), APR_TENSOR_ROLE_ATTN_QKV},
+    {SUFFIX(".in_proj_qkv"), APR_TENSOR_ROLE_ATTN_QKV},
+    {SUFFIX(".in_proj_qkvz"), APR_TENSOR_ROLE_ATTN_QKV},
+    {SUFFIX(".attn_qkv"), APR_TENSOR_ROLE_ATTN_QKV},
+    {SUFFIX(".o_proj"), APR_TENSOR_ROLE_ATTN_OUT},
+    {SUFFIX(".linear_attn.out_proj"), APR_TENSOR_ROLE_ATTN_OUT},
+    {SUFFIX(".attn_output"), APR_TENSOR_ROLE_ATTN_OUT},
+    {SUFFIX(".ssm_out"), APR_TENSOR_ROLE_ATTN_OUT},
+    {SUFFIX(".in_proj_z"), APR_TENSOR_ROLE_ATTN_GATE},
+    {SUFFIX(".attn_gate"), APR_TENSOR_ROLE_ATTN_GATE},
+    {SUFFIX(".gate_up_proj"), APR_TENSOR_ROLE_FFN_UP},
+    {SUFFIX(".self_attn.gate_proj"), APR_TENSOR_ROLE_ATTN_GATE},
+    {SUFFIX(".gate_proj"), APR_TENSOR_ROLE_FFN_GATE},
+    {SUFFIX(".up_proj"), APR_TENSOR_ROLE_FFN_UP},
+    {SUFFIX(".down_proj"), APR_TENSOR_ROLE_FFN_DOWN},
+    {SUFFIX(".ffn_gate"), APR_TENSOR_ROLE_FFN_GATE},
+    {SUFFIX(".ffn_up"), APR_TENSOR_ROLE_FFN_UP},
+    {SUFFIX(".ffn_down"), APR_TENSOR_ROLE_FFN_DOWN},
+    {SUFFIX(".ffn_gate_exps"), APR_TENSOR_ROLE_FFN_GATE},
+    {SUFFIX(".ffn_up_exps"), APR_TENSOR_ROLE_FFN_UP},
+    {SUFFIX(".ffn_gate_up_exps"), APR_TENSOR_ROLE_FFN_UP},
+    {SUFFIX(".ffn_down_exps"), APR_TENSOR_ROLE_FFN_DOWN},
+    {SUFFIX(".ffn_gate_shexp"), APR_TENSOR_ROLE_FFN_GATE},
+    {SUFFIX(".ffn_up_shexp"), APR_TENSOR_ROLE_FFN_UP},
+    {SUFFIX(".ffn_down_shexp"), APR_TENSOR_ROLE_FFN_DOWN},
+    {SUFFIX(".mlp.gate"), APR_TENSOR_ROLE_ROUTER},
+    {SUFFIX(".mlp.router"), APR_TENSOR_ROLE_ROUTER},
+    {SUFFIX(".block_sparse_moe.gate"), APR_TENSOR_ROLE_ROUTER},
+    {SUFFIX(".ffn_gate_inp"), APR_TENSOR_ROLE_ROUTER},
+    {SUFFIX(".shared_expert_gate"), APR_TENSOR_ROLE_ROUTER},
+    {SUFFIX(".ffn_gate_inp_shexp"), APR_TENSOR_ROLE_ROUTER},
+    {SUFFIX("norm"), APR_TENSOR_ROLE_SMALL},
+    {SUFFIX("layernorm"), APR_TENSOR_ROLE_SMALL},
+    {SUFFIX("conv1d"), APR_TENSOR_ROLE_SMALL},
+    {SUFFIX("rope_freqs"), APR_TENSOR_ROLE_SMALL},
+    {SUFFIX("sinks"), APR_TENSOR_ROLE_SMALL},
 };
 
 /* The number after "layers.", "blk." or "layer.", or -1. */
@@ -71,15 +71,15 @@ static int64_t layer_of(const char *name)
     return -1;
 }
 
-apr_tensor_role apr_tensor_role_of_ending(const char *name)
+apr_tensor_role apr_tensor_role_of_suffix(const char *name)
 {
     size_t n = strlen(name);
 
     if (n > 7 && strcmp(name + n - 7, ".weight") == 0) n -= 7;
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
         const size_t m = rules[i].n;
-        if (n < m || name[n - 1] != rules[i].ending[m - 1] || memcmp(name + n - m, rules[i].ending, m) != 0) continue;
-        if (strcmp(rules[i].ending, "output") == 0 && n != m) continue;
+        if (n < m || name[n - 1] != rules[i].suffix[m - 1] || memcmp(name + n - m, rules[i].suffix, m) != 0) continue;
+        if (strcmp(rules[i].suffix, "output") == 0 && n != m) continue;
         return rules[i].role;
     }
     return APR_TENSOR_ROLE_OTHER;
@@ -88,7 +88,7 @@ apr_tensor_role apr_tensor_role_of_ending(const char *name)
 apr_tensor_role_of apr_find_tensor_role(const apr_family *family, const apr_tensor *tensor)
 {
     const apr_tensor_rule *const rule = family != NULL ? apr_family_rule(family, tensor->name) : NULL;
-    const apr_tensor_role role = rule != NULL ? rule->role : apr_tensor_role_of_ending(tensor->name);
+    const apr_tensor_role role = rule != NULL ? rule->role : apr_tensor_role_of_suffix(tensor->name);
     return (apr_tensor_role_of){tensor->rank < 2 ? APR_TENSOR_ROLE_SMALL : role, layer_of(tensor->name)};
 }
 

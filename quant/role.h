@@ -16,7 +16,7 @@ typedef struct apr_tensor_role_of {
 /* family: the spec of the tensor's model, or NULL. */
 apr_tensor_role_of apr_find_tensor_role(const apr_family *family, const apr_tensor *tensor);
 /* By the suffix of the name only. */
-apr_tensor_role apr_tensor_role_of_ending(const char *name);
+apr_tensor_role apr_tensor_role_of_suffix(const char *name);
 const char *apr_tensor_role_name(apr_tensor_role role);
 
 #endif

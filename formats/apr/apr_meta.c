@@ -1,6 +1,7 @@
 /* apr_meta.c - an APR file's metadata, read and written: each canonical key once, and the same bytes for the same model. */
 #include "formats/apr/apr_meta.h"
 #include "formats/base/base64.h"
+#include "formats/base/text.h"
 #include "formats/files/checkpoint_names.h"
 #include "formats/packed/fp8_scales.h"
 #include "formats/packed/hf_quantization.h"
@@ -340,13 +341,12 @@ static apr_status read_blob(blob_reader *r, const cJSON *object, const char *wha
 
 bool apr_meta_is_file_name(const char *name)
 {
-    const size_t n = strlen(name), n_ending = strlen(".safetensors");
-
+    const size_t n = strlen(name);
     size_t n_name;
 
     if (apr_template_name(name, &n_name) != NULL) return true;
     if (n == 0 || n > 255 || strchr(name, '/') != NULL || strcmp(name, ".") == 0 || strcmp(name, "..") == 0) return false;
-    return n < n_ending || strcmp(name + n - n_ending, ".safetensors") != 0;
+    return !apr_ends_with(name, ".safetensors");
 }
 
 static apr_status read_files(blob_reader *r, const cJSON *kit)

@@ -9,24 +9,24 @@
 
 static inline bool apr_begins_with(const char *text, const char *head) { return strncmp(text, head, strlen(head)) == 0; }
 
-/* Also true if the text is nothing but the ending. */
-static inline bool apr_ends_with(const char *text, const char *ending)
+/* Also true if the text is nothing but the suffix. */
+static inline bool apr_ends_with(const char *text, const char *suffix)
 {
-    const size_t n = strlen(text), m = strlen(ending);
-    return n >= m && strcmp(text + n - m, ending) == 0;
+    const size_t n = strlen(text), m = strlen(suffix);
+    return n >= m && strcmp(text + n - m, suffix) == 0;
 }
 
 /* The same in upper and lower case, as people name files. */
-static inline bool apr_ends_with_any_case(const char *text, const char *ending)
+static inline bool apr_ends_with_any_case(const char *text, const char *suffix)
 {
-    const size_t n = strlen(text), m = strlen(ending);
-    return n >= m && strcasecmp(text + n - m, ending) == 0;
+    const size_t n = strlen(text), m = strlen(suffix);
+    return n >= m && strcasecmp(text + n - m, suffix) == 0;
 }
 
-/* The bytes before the ending; 0: the text does not end so, or is nothing but the ending. */
-static inline size_t apr_stem_of(const char *text, const char *ending)
+/* The bytes before the ending; 0: the text does not end so, or is nothing but the suffix. */
+static inline size_t apr_stem_of(const char *text, const char *suffix)
 {
-    return apr_ends_with(text, ending) ? strlen(text) - strlen(ending) : 0;
+    return apr_ends_with(text, suffix) ? strlen(text) - strlen(suffix) : 0;
 }
 
 #endif

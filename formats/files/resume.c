@@ -18,7 +18,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define ENDING ".resume"
+#define SUFFIX ".resume"
 /* The file of apr_resume_keep_text. */
 #define APR_RESUME_TEXT "text"
 /* The sums of an error feedback run (tools/conv/kept_sums.h). */
@@ -209,11 +209,11 @@ static int write_text(int fd, const char *text, size_t n_bytes)
 }
 
 /* A unique name: "terms.0123456789abcdef". */
-static void make_unique_name(char name[APR_NAME_BYTES], const char *stem, const char *ending)
+static void make_unique_name(char name[APR_NAME_BYTES], const char *stem, const char *suffix)
 {
     uint64_t random = (uint64_t)getpid() * 0x9e3779b97f4a7c15u;
     (void)!getrandom(&random, sizeof random, GRND_NONBLOCK);
-    snprintf(name, APR_NAME_BYTES, "%s.%016" PRIx64 "%s", stem, random, ending);
+    snprintf(name, APR_NAME_BYTES, "%s.%016" PRIx64 "%s", stem, random, suffix);
 }
 
 /* Gives the temporary file its name. Without hard links, an existing file of that name is replaced. */
@@ -392,10 +392,10 @@ char *apr_resume_path_for(const char *target)
 {
     size_t n = strlen(target);
     while (n > 1 && target[n - 1] == '/') n--;
-    char *const path = malloc(n + sizeof ENDING);
+    char *const path = malloc(n + sizeof SUFFIX);
     if (path == NULL) return NULL;
     memcpy(path, target, n);
-    memcpy(path + n, ENDING, sizeof ENDING);
+    memcpy(path + n, SUFFIX, sizeof SUFFIX);
     return path;
 }
 
@@ -406,10 +406,10 @@ static apr_status find_target(apr_resume *r, const char *target, bool is_folder,
     r->path = apr_resume_path_for(target);
     r->parent = dup(r->target.folder);
     if (r->path == NULL || r->parent < 0) return apr_no_memory(err, "a path");
-    if (strlen(r->target.name) + sizeof ENDING > sizeof r->name)
+    if (strlen(r->target.name) + sizeof SUFFIX > sizeof r->name)
         return apr_fail(err, APR_E_USAGE, "%.100s...: the name is too long", target);
     memcpy(r->name, r->target.name, strlen(r->target.name));
-    memcpy(r->name + strlen(r->target.name), ENDING, sizeof ENDING);
+    memcpy(r->name + strlen(r->target.name), SUFFIX, sizeof SUFFIX);
     r->mode = apr_target_mode(&r->target) & 0666;
     return APR_OK;
 }

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char ending_a[] = ".lora_a", ending_b[] = ".lora_b";
-enum { ENDING = sizeof ending_a - 1 };
+static const char suffix_a[] = ".lora_a", suffix_b[] = ".lora_b";
+enum { SUFFIX = sizeof suffix_a - 1 };
 
 static apr_status refuse(const apr_adapter *adapter, apr_status status, const char *tensor, const char *what, apr_error *err)
 {
@@ -33,9 +33,9 @@ static bool is_matrix(const apr_tensor *t) { return t->rank == 2 && t->dims[0] >
 static apr_status read_pair(apr_adapter *adapter, const apr_tensor *a, apr_adapter_change *change, apr_error *err)
 {
     apr_arena *const arena = &adapter->files.arena;
-    const char *const name = apr_arena_copy(arena, a->name, strlen(a->name) - ENDING), *const other = name != NULL
+    const char *const name = apr_arena_copy(arena, a->name, strlen(a->name) - SUFFIX), *const other = name != NULL
                                                                                                           ? apr_arena_print(arena, "%s%s",
-                                                                                                                            name, ending_b)
+                                                                                                                            name, suffix_b)
                                                                                                           : NULL;
     const apr_tensor *const b = other != NULL ? apr_model_find(&adapter->files, other) : NULL;
 
@@ -64,13 +64,13 @@ static apr_status read_pairs(apr_adapter *adapter, double alpha, apr_error *err)
     if (adapter->changes == NULL) return apr_no_memory(err, "the tensors of an adapter");
     for (size_t i = 0; i < files->n_tensors; i++) {
         const apr_tensor *const t = &files->tensors[i];
-        if (apr_stem_of(t->name, ending_b) > 0) {
-            const char *const other = apr_arena_print(&adapter->files.arena, "%.*s%s", (int)(strlen(t->name) - ENDING), t->name, ending_a);
+        if (apr_stem_of(t->name, suffix_b) > 0) {
+            const char *const other = apr_arena_print(&adapter->files.arena, "%.*s%s", (int)(strlen(t->name) - SUFFIX), t->name, suffix_a);
             if (other == NULL) return apr_no_memory(err, "the names of an adapter");
             if (apr_model_find(files, other) == NULL) return refuse(adapter, APR_E_DAMAGED, t->name, "has no lora_a", err);
             continue;
         }
-        if (apr_stem_of(t->name, ending_a) == 0)
+        if (apr_stem_of(t->name, suffix_a) == 0)
             return refuse(adapter, APR_E_UNSUPPORTED, t->name, "is neither a lora_a nor a lora_b", err);
         adapter->changes[adapter->n_changes] = (apr_adapter_change){.alpha = alpha};
         APR_TRY(read_pair(adapter, t, &adapter->changes[adapter->n_changes++], err));

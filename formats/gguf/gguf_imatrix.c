@@ -17,7 +17,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-static const char ending_sums[] = ".in_sum2", ending_counts[] = ".counts", terms_key[] = "aprkit.imatrix.terms",
+static const char suffix_sums[] = ".in_sum2", suffix_counts[] = ".counts", terms_key[] = "aprkit.imatrix.terms",
                   seal_key[] = "aprkit.imatrix.seal";
 static const int64_t MAX_VALUES = (int64_t)1 << 40;
 
@@ -75,7 +75,7 @@ static apr_status read_numbers(const apr_imatrix *m, const apr_tensor *t, double
 static apr_status read_pair(apr_imatrix *m, const apr_model *file, const apr_tensor *sums, size_t n_stem, apr_error *err)
 {
     const char *const stem = apr_arena_copy(&m->arena, sums->name, n_stem);
-    const char *const other = stem != NULL ? apr_arena_print(&m->arena, "%s%s", stem, ending_counts) : NULL;
+    const char *const other = stem != NULL ? apr_arena_print(&m->arena, "%s%s", stem, suffix_counts) : NULL;
     if (other == NULL) return apr_no_memory(err, "the names of an imatrix");
     const apr_tensor *const counts = apr_model_find(file, other);
 
@@ -131,10 +131,10 @@ static apr_status read_gguf(apr_imatrix *m, const char *path, const apr_model *f
     APR_TRY(read_keys(m, &file->kv, err));
     for (size_t i = 0; i < file->n_tensors; i++) {
         const apr_tensor *const t = &file->tensors[i];
-        const size_t n_sums = apr_stem_of(t->name, ending_sums), n_counts = apr_stem_of(t->name, ending_counts);
+        const size_t n_sums = apr_stem_of(t->name, suffix_sums), n_counts = apr_stem_of(t->name, suffix_counts);
         if (n_sums > 0) APR_TRY(read_pair(m, file, t, n_sums, err));
         if (n_counts == 0) continue;
-        const char *const sums = apr_arena_print(&m->arena, "%.*s%s", (int)n_counts, t->name, ending_sums);
+        const char *const sums = apr_arena_print(&m->arena, "%.*s%s", (int)n_counts, t->name, suffix_sums);
         if (sums == NULL) return apr_no_memory(err, "the names of an imatrix");
         if (apr_model_find(file, sums) == NULL)
             return apr_fail(err, APR_E_DAMAGED, "%s: the imatrix's '%.*s' has counts and no sums", m->path, (int)n_counts, t->name);
@@ -268,12 +268,12 @@ static apr_status set_keys(const apr_imatrix *m, const char *terms, apr_arena *a
 }
 
 /* Adds a tensor without data to the layout. Its rank is 1 if there is one matrix. */
-static apr_status lay_tensor(apr_model *layout, const char *name, const char *ending, int64_t n_matrices, int64_t n, apr_dtype dtype,
+static apr_status lay_tensor(apr_model *layout, const char *name, const char *suffix, int64_t n_matrices, int64_t n, apr_dtype dtype,
                              apr_error *err)
 {
     apr_tensor *const t = &layout->tensors[layout->n_tensors++];
 
-    *t = (apr_tensor){.name = apr_arena_print(&layout->arena, "%s%s", name, ending), .dtype = dtype};
+    *t = (apr_tensor){.name = apr_arena_print(&layout->arena, "%s%s", name, suffix), .dtype = dtype};
     if (t->name == NULL) return apr_no_memory(err, "the names of an imatrix");
     if (n_matrices > 1) t->dims[t->rank++] = n_matrices;
     t->dims[t->rank++] = n;
@@ -286,8 +286,8 @@ static apr_status lay_out(apr_model *layout, const apr_imatrix *m, apr_dtype dty
     if (layout->tensors == NULL) return apr_no_memory(err, "the tensors of an imatrix");
     for (size_t i = 0; i < m->n_entries; i++) {
         const apr_imatrix_entry *const e = &m->entries[i];
-        APR_TRY(lay_tensor(layout, e->name, ending_sums, e->n_matrices, e->n_columns, dtype, err));
-        APR_TRY(lay_tensor(layout, e->name, ending_counts, e->n_matrices, 1, dtype, err));
+        APR_TRY(lay_tensor(layout, e->name, suffix_sums, e->n_matrices, e->n_columns, dtype, err));
+        APR_TRY(lay_tensor(layout, e->name, suffix_counts, e->n_matrices, 1, dtype, err));
     }
     return set_keys(m, terms, &layout->arena, &layout->kv, err);
 }

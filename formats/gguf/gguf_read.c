@@ -1,4 +1,5 @@
 /* gguf_read.c - reads GGUF files and their shards: header, keys, tensor infos, extents. Trusts no number of the file. */
+#include "formats/base/text.h"
 #include "formats/files/placeholder.h"
 #include "formats/gguf/gguf.h"
 #include "formats/shape/family.h"
@@ -374,15 +375,13 @@ static apr_status read_from_tensors(apr_model *model, apr_error *err)
 /* NVFP4 has one more scale per matrix in addition to the block scales: "X.scale" for "X.weight", a single one or one per expert. */
 static void bind_scales(apr_model *model)
 {
-    static const char ending[] = ".weight";
-    const size_t m = sizeof ending - 1;
     char name[512];
 
     for (size_t i = 0; i < model->n_tensors; i++) {
         apr_tensor *const t = &model->tensors[i];
-        const size_t n = strlen(t->name);
-        if (t->dtype != APR_NVFP4 || t->rank < 2 || n <= m || n + 1 > sizeof name || strcmp(t->name + n - m, ending) != 0) continue;
-        snprintf(name, sizeof name, "%.*s.scale", (int)(n - m), t->name);
+        const size_t n = apr_stem_of(t->name, ".weight");
+        if (t->dtype != APR_NVFP4 || t->rank < 2 || n == 0 || strlen(t->name) + 1 > sizeof name) continue;
+        snprintf(name, sizeof name, "%.*s.scale", (int)n, t->name);
         const apr_tensor *const scale = apr_model_find(model, name);
         const int64_t rows = apr_tensor_matrix_rows(t), n_matrices = rows > 0 ? apr_tensor_rows(t) / rows : 0;
         if (scale == NULL || scale->dtype != APR_F32 || apr_tensor_elems(t) == 0) continue;

@@ -205,12 +205,16 @@ static apr_status key_losses(const apr_model *layout, apr_losses *losses, apr_er
 
 static apr_status compare_numbers(const checking *c, const apr_hparams *seen)
 {
-    static const char of_images[] = " mrope_time mrope_height mrope_width num_deepstack_layers "; /* text does not use them */
+    static const bool is_of_images[APR_N_NUMBERS] = {/* text does not use them */
+                                                     [APR_NUMBER_AT(mrope_time)] = true,
+                                                     [APR_NUMBER_AT(mrope_height)] = true,
+                                                     [APR_NUMBER_AT(mrope_width)] = true,
+                                                     [APR_NUMBER_AT(num_deepstack_layers)] = true};
+
     for (size_t i = 0; i < apr_n_hparam_fields; i++) {
         const apr_hparam_field *const field = &apr_hparam_fields[i];
         const double stated = apr_hparam_number(&c->layout->hparams, field), read = apr_hparam_number(seen, field);
-        if (stated != 0.0 && stated != read && !apr_has_word(of_images, field->name))
-            LOSS(c, "config.json cannot express %s = %g", field->name, stated);
+        if (stated != 0.0 && stated != read && !is_of_images[i]) LOSS(c, "config.json cannot express %s = %g", field->name, stated);
     }
     return APR_OK;
 }
@@ -342,7 +346,7 @@ apr_status apr_hf_vocab_obstacle(const apr_vocab *v, apr_arena *arena, const cha
         if (*obstacle == NULL) return apr_no_memory(err, "the vocabulary");
     }
     const bool opened = apr_vocab_index_open(&index, v, USED);
-    const int64_t duplicate = index.twin;
+    const int64_t duplicate = index.duplicate_id;
     apr_vocab_index_close(&index);
     if (!opened) return apr_no_memory(err, "the vocabulary");
     if (duplicate >= 0 && *obstacle == NULL) {

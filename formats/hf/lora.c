@@ -3,6 +3,7 @@
 #include "formats/hf/lora.h"
 #include "formats/base/json.h"
 #include "formats/base/pattern.h"
+#include "formats/base/text.h"
 #include "formats/files/placeholder.h"
 #include "formats/hf/hub_cache.h"
 #include "formats/hf/safetensors.h"
@@ -267,7 +268,7 @@ typedef struct reading {
 static apr_arena *arena_of(const reading *r) { return &r->adapter->files.arena; }
 
 /* True for what may follow a mark: the adapter's name, ".weight", both, or nothing. */
-static bool is_ending(const char *rest)
+static bool is_suffix(const char *rest)
 {
     static const char weight[] = ".weight";
     if (*rest == '\0' || strcmp(rest, weight) == 0) return true;
@@ -308,12 +309,12 @@ static apr_status read_whole(const reading *r, const char *name, entry *e)
 static apr_status read_name(const reading *r, const apr_tensor *t, entry *e)
 {
     static const char wrapped[] = "base_model.model.";
-    const char *const name = strncmp(t->name, wrapped, sizeof wrapped - 1) == 0 ? t->name + sizeof wrapped - 1 : t->name;
+    const char *const name = apr_begins_with(t->name, wrapped) ? t->name + sizeof wrapped - 1 : t->name;
 
     e->tensor = t;
     for (size_t i = 0; i < N_MARKS; i++) {
         const char *const mark = strstr(name, marks[i].mark), *const rest = mark != NULL ? mark + strlen(marks[i].mark) : NULL;
-        if (mark == NULL || mark == name || !is_ending(rest)) continue;
+        if (mark == NULL || mark == name || !is_suffix(rest)) continue;
         e->role = marks[i].role;
         e->module = apr_arena_copy(arena_of(r), name, (size_t)(mark - name));
         return e->module != NULL ? APR_OK : apr_no_memory(r->err, "the names of an adapter");

@@ -64,7 +64,7 @@ static bool read_number(const char *text, size_t *number)
 typedef struct numbered_name {
     size_t n_prefix; /* length of "PREFIX-" */
     size_t n;        /* number of shards */
-    const char *ending;
+    const char *suffix;
 } numbered_name;
 
 static bool numbered_parse(const char *name, numbered_name *numbered)
@@ -75,21 +75,21 @@ static bool numbered_parse(const char *name, numbered_name *numbered)
     if (of == NULL || of - name < NUMBER_DIGITS + 2 || of[-NUMBER_DIGITS - 1] != '-') return false;
     if (!read_number(of - NUMBER_DIGITS, &number) || !read_number(of + 4, &numbered->n)) return false;
     numbered->n_prefix = (size_t)(of - name) - NUMBER_DIGITS;
-    numbered->ending = of + 4 + NUMBER_DIGITS;
-    return number >= 1 && number <= numbered->n && numbered->ending[0] == '.';
+    numbered->suffix = of + 4 + NUMBER_DIGITS;
+    return number >= 1 && number <= numbered->n && numbered->suffix[0] == '.';
 }
 
 /* The name of shard `number`, counted from 1; NULL: no memory. */
 static const char *numbered_print(const char *name, const numbered_name *numbered, size_t number, apr_arena *arena)
 {
-    return apr_arena_print(arena, "%.*s%05zu-of-%05zu%s", (int)numbered->n_prefix, name, number, numbered->n, numbered->ending);
+    return apr_arena_print(arena, "%.*s%05zu-of-%05zu%s", (int)numbered->n_prefix, name, number, numbered->n, numbered->suffix);
 }
 
 /* Finds shards without an index. Fails if there are two sets of them. */
 static apr_status find_numbered(const char *folder, apr_weights_choice *choice, apr_arena *arena, apr_error *err)
 {
     static const char *const prefixes[] = {"model-", "pytorch_model-", "consolidated-"};
-    static const char *const endings[] = {".safetensors", ".bin", ".safetensors"};
+    static const char *const suffixes[] = {".safetensors", ".bin", ".safetensors"};
     DIR *const dir = opendir(*folder != '\0' ? folder : "/");
     const struct dirent *entry;
     numbered_name name;
@@ -100,7 +100,7 @@ static apr_status find_numbered(const char *folder, apr_weights_choice *choice, 
         bool is_ours = false;
         for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes && !is_ours; i++)
             is_ours = strncmp(entry->d_name, prefixes[i], strlen(prefixes[i])) == 0 && numbered_parse(entry->d_name, &name) &&
-                      name.n_prefix == strlen(prefixes[i]) && strcmp(name.ending, endings[i]) == 0;
+                      name.n_prefix == strlen(prefixes[i]) && strcmp(name.suffix, suffixes[i]) == 0;
         if (!is_ours) continue;
         const char *const first = numbered_print(entry->d_name, &name, 1, arena);
         if (first == NULL) {

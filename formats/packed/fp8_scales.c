@@ -63,13 +63,13 @@ static size_t module_of(const apr_tensor *weight)
 static const apr_tensor *find_scale(const apr_model *model, const apr_tensor *weight, char *name, size_t n_name)
 {
     static const struct {
-        const char *ending;
+        const char *suffix;
         bool of_module; /* replaces ".weight" */
-    } endings[] = {{"_scale_inv", false}, {"_scale", false}, {"_scales_inv", false}, {"_scales", false}, {".qscale_weight", true}};
+    } suffixes[] = {{"_scale_inv", false}, {"_scale", false}, {"_scales_inv", false}, {"_scales", false}, {".qscale_weight", true}};
 
-    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
-        const size_t stem = endings[i].of_module ? module_of(weight) : strlen(weight->name);
-        const int n = snprintf(name, n_name, "%.*s%s", (int)stem, weight->name, endings[i].ending);
+    for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes; i++) {
+        const size_t stem = suffixes[i].of_module ? module_of(weight) : strlen(weight->name);
+        const int n = snprintf(name, n_name, "%.*s%s", (int)stem, weight->name, suffixes[i].suffix);
         if (n < 0 || (size_t)n >= n_name) return NULL;
         const apr_tensor *const scale = apr_model_find(model, name);
         if (scale != NULL) return scale;

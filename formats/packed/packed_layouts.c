@@ -249,9 +249,9 @@ apr_status apr_packed_matrix_make(apr_packed_matrix *m, const apr_packed_target 
     p->columns = weight->dims[1];
     p->scale_columns = target->group;
     if (p->scale_dtype == APR_F32 && l->dtype == APR_I32) p->scale_dtype = target->scale16;
-    for (int i = 0; i < APR_LAYOUT_PARTS && l->parts[i].ending != NULL; i++) {
+    for (int i = 0; i < APR_LAYOUT_PARTS && l->parts[i].suffix != NULL; i++) {
         apr_tensor *const t = &m->parts[i];
-        t->name = apr_arena_print(arena, "%.*s%s", (int)(stem > 0 ? stem : strlen(weight->name)), weight->name, l->parts[i].ending);
+        t->name = apr_arena_print(arena, "%.*s%s", (int)(stem > 0 ? stem : strlen(weight->name)), weight->name, l->parts[i].suffix);
         if (t->name == NULL) return apr_no_memory(err, "a tensor's name");
         t->dtype = l->parts[i].dtype == MODEL_TYPE ? target->scale16 : l->parts[i].dtype;
         shape_part(t, l->parts[i].content, p);

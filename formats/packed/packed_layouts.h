@@ -30,7 +30,7 @@ typedef enum {
 } apr_packed_content;
 
 typedef struct apr_packed_part {
-    const char *ending; /* of its name, after the module's; NULL: no more parts */
+    const char *suffix; /* of its name, after the module's; NULL: no more parts */
     apr_dtype dtype;    /* APR_DTYPE_COUNT: the model's type of 16 bits */
     apr_packed_content content;
 } apr_packed_part;

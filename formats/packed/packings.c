@@ -13,7 +13,7 @@ static const apr_packing_layout *const layouts[] = {apr_layouts_gptq, apr_layout
  * FP-Quant), a low-rank product is added (SVDQuant), or half of the weights are zeros that are not stored (marlin's 2:4). */
 static const char *const unsupported[] = {".pre_quant_scale", ".svdquant_lora_a", ".forward_hadamard_matrix", ".scale_packed"};
 
-/* Endings of tensors that no layout has without codes. The codes' name has one of three endings instead. */
+/* Suffixes of tensors that no layout has without codes. The codes' name has one of three others instead. */
 static const char *const companions[] = {".qzeros",        ".weight_shape",     ".weight_global_scale",  ".weight_scale_2",
                                          ".weight.absmax", ".weight.quant_map", ".weight.nested_absmax", ".weight_g_idx"};
 
@@ -42,8 +42,8 @@ static const apr_packing_layout *find_layout(apr_binding *b)
 {
     if (apr_tensor_elems(b->codes) == 0) return NULL;
     for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++)
-        for (const apr_packing_layout *layout = layouts[i]; layout->ending != NULL; layout++) {
-            b->n_stem = apr_stem_of(b->codes->name, layout->ending);
+        for (const apr_packing_layout *layout = layouts[i]; layout->suffix != NULL; layout++) {
+            b->n_stem = apr_stem_of(b->codes->name, layout->suffix);
             if (b->n_stem > 0 && layout->is(b)) return is_a_matrix(b) ? layout : NULL;
         }
     return NULL;

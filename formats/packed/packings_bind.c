@@ -9,26 +9,26 @@
 
 /* --- parts --- */
 
-const apr_tensor *apr_companion(const apr_binding *b, const char *ending)
+const apr_tensor *apr_companion(const apr_binding *b, const char *suffix)
 {
     char name[1024];
-    const int n = snprintf(name, sizeof name, "%.*s%s", (int)b->n_stem, b->codes->name, ending);
+    const int n = snprintf(name, sizeof name, "%.*s%s", (int)b->n_stem, b->codes->name, suffix);
     return n > 0 && (size_t)n < sizeof name ? apr_model_find(b->model, name) : NULL;
 }
 
-const apr_tensor *apr_binding_part(apr_binding *b, const char *ending)
+const apr_tensor *apr_binding_part(apr_binding *b, const char *suffix)
 {
-    const apr_tensor *const part = apr_companion(b, ending);
+    const apr_tensor *const part = apr_companion(b, suffix);
     if (part != NULL && b->packing.n_parts < APR_MAX_PARTS) b->parts[b->packing.n_parts++] = part;
     return part;
 }
 
-apr_status apr_need_part(apr_binding *b, const char *ending, const apr_tensor **part)
+apr_status apr_need_part(apr_binding *b, const char *suffix, const apr_tensor **part)
 {
-    *part = apr_binding_part(b, ending);
+    *part = apr_binding_part(b, suffix);
     if (*part != NULL) return APR_OK;
     return apr_fail(b->err, APR_E_DAMAGED, "%s: '%.*s%s' is missing; '%s' cannot be read without it", b->model->path, (int)b->n_stem,
-                    b->codes->name, ending, b->codes->name);
+                    b->codes->name, suffix, b->codes->name);
 }
 
 /* --- what config.json says --- */
@@ -71,12 +71,12 @@ apr_status apr_check_shape(const apr_binding *b, const apr_tensor *part, int ran
     return fits ? APR_OK : wrong_shape(b, part, rank, dims, why);
 }
 
-apr_status apr_need_scales(apr_binding *b, const char *ending)
+apr_status apr_need_scales(apr_binding *b, const char *suffix)
 {
     static const apr_dtype dtypes[] = {APR_F16, APR_BF16, APR_F32, APR_DTYPE_COUNT};
     const apr_tensor *scales;
 
-    APR_TRY(apr_need_part(b, ending, &scales));
+    APR_TRY(apr_need_part(b, suffix, &scales));
     APR_TRY(apr_check_dtype(b, scales, dtypes, "f16, bf16 or f32"));
     b->packing.scales = scales;
     b->packing.scale_dtype = b->matrix.dtype = scales->dtype;

@@ -22,7 +22,7 @@ typedef struct apr_binding {
     apr_error *err;
     apr_shared_parts *shared;
     const apr_tensor *codes;
-    size_t n_stem; /* length of codes->name without the layout's ending */
+    size_t n_stem; /* length of codes->name without the layout's suffix */
 
     apr_packing packing;
     apr_tensor matrix; /* dtype, rank and dims */
@@ -30,13 +30,13 @@ typedef struct apr_binding {
     bool left_alone; /* the layout turned out to be unknown: do not bind */
 } apr_binding;
 
-/* Does the binding have this layout? Called for every tensor with the layout's ending. */
+/* Does the binding have this layout? Called for every tensor with the layout's suffix. */
 typedef bool (*apr_layout_is_fn)(const apr_binding *b);
 typedef apr_status (*apr_layout_bind_fn)(apr_binding *b);
 
-/* Layouts whose tensors have the same kind of names. An entry without an ending ends a list. */
+/* Layouts whose tensors have the same kind of names. An entry without a suffix ends a list. */
 typedef struct apr_packing_layout {
-    const char *ending; /* of the codes' name */
+    const char *suffix; /* of the codes' name */
     apr_layout_is_fn is;
     apr_layout_bind_fn bind;
     apr_packing packing; /* what all matrices of the layout have: order, level and bits of the codes, order of the zero points */
@@ -46,11 +46,11 @@ extern const apr_packing_layout apr_layouts_gptq[], apr_layouts_bitsandbytes[], 
 
 /* --- parts --- */
 
-/* The tensor whose name is the codes' stem and the ending, or NULL. */
-const apr_tensor *apr_companion(const apr_binding *b, const char *ending);
+/* The tensor whose name is the codes' stem and the suffix, or NULL. */
+const apr_tensor *apr_companion(const apr_binding *b, const char *suffix);
 /* The same, and adds it to the parts. apr_need_part fails if there is none. */
-const apr_tensor *apr_binding_part(apr_binding *b, const char *ending);
-apr_status apr_need_part(apr_binding *b, const char *ending, const apr_tensor **part);
+const apr_tensor *apr_binding_part(apr_binding *b, const char *suffix);
+apr_status apr_need_part(apr_binding *b, const char *suffix, const apr_tensor **part);
 
 /* --- what config.json says --- */
 
@@ -64,7 +64,7 @@ apr_status apr_check_dtype(const apr_binding *b, const apr_tensor *part, const a
 /* `why` says what needs that shape: "4 bits in groups of 128 need". */
 apr_status apr_check_shape(const apr_binding *b, const apr_tensor *part, int rank, const int64_t *dims, const char *why);
 /* Needs a part of that name, of F16, BF16 or F32, and makes them the scales and their type the matrix's. */
-apr_status apr_need_scales(apr_binding *b, const char *ending);
+apr_status apr_need_scales(apr_binding *b, const char *suffix);
 /* Binds the group index [K] of one matrix: act order, unless it is the natural order. */
 apr_status apr_bind_index(apr_binding *b, const apr_tensor *index, int64_t n_groups);
 

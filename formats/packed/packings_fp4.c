@@ -12,11 +12,11 @@
 
 static const apr_dtype e4m3[] = {APR_F8_E4M3, APR_DTYPE_COUNT}, f32[] = {APR_F32, APR_DTYPE_COUNT};
 
-static apr_status bind_global_scale(apr_binding *b, const char *ending, bool divides)
+static apr_status bind_global_scale(apr_binding *b, const char *suffix, bool divides)
 {
     const apr_tensor *global;
 
-    APR_TRY(apr_need_part(b, ending, &global));
+    APR_TRY(apr_need_part(b, suffix, &global));
     APR_TRY(apr_check_dtype(b, global, f32, "f32"));
     const int64_t n = apr_tensor_elems(global), n_matrices = b->packing.rows / b->packing.matrix_rows;
     b->packing.global_scales = global;

@@ -1,5 +1,6 @@
 /* family.c - the list of families, and lookup by name. */
 #include "formats/shape/family.h"
+#include "formats/base/text.h"
 
 #include <string.h>
 
@@ -20,11 +21,10 @@ static const apr_family_type *find_type(const apr_family *family, const char *mo
 /* The text part of a multimodal model has the model's type with "_text" appended: "qwen2_5_vl_text". */
 static const apr_family_type *find_text_type(const apr_family *family, const char *model_type)
 {
-    static const char ending[] = "_text";
-    const size_t n = strlen(model_type), m = sizeof ending - 1;
+    const size_t n = apr_stem_of(model_type, "_text");
 
-    for (size_t i = 0; n > m && strcmp(model_type + n - m, ending) == 0 && i < APR_MAX_FAMILY_TYPES && family->types[i].name != NULL; i++)
-        if (strlen(family->types[i].name) == n - m && strncmp(family->types[i].name, model_type, n - m) == 0) return &family->types[i];
+    for (size_t i = 0; n > 0 && i < APR_MAX_FAMILY_TYPES && family->types[i].name != NULL; i++)
+        if (strlen(family->types[i].name) == n && strncmp(family->types[i].name, model_type, n) == 0) return &family->types[i];
     return NULL;
 }
 

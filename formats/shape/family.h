@@ -98,9 +98,9 @@ typedef struct apr_family_config {
      * others. `refuses`: refused here, but computed or meaningless in other families. `requires`: must not be false. */
     const char *computes, *refuses, *requires;
     apr_accepted accepts[APR_MAX_ACCEPTED];
-    const char *flags_on;     /* flags of APR_HFLAG_LIST that default to true */
-    const char *flags_always; /* flags that are true whatever config.json says */
-    const char *flags_shown;  /* flags that are set from the tensors where there is no config.json */
+    apr_flags flags_on;     /* default to true */
+    apr_flags flags_always; /* are true whatever config.json says */
+    apr_flags flags_shown;  /* are set from the tensors where there is no config.json */
     /* Defaults of absent fields; 0: none, or the general rule of apr_hparams_complete */
     int64_t num_kv_heads, head_dim, max_position_embeddings, sliding_window, max_window_layers, full_every;
     double rms_norm_eps, rope_theta, partial_rotary_factor;

@@ -33,14 +33,21 @@ static bool has_dense_layers(const apr_hparams *h)
 /* llama.cpp refuses a file without these keys. intermediate_size is not needed if all layers have experts. */
 static apr_status check_missing(const hparam_checking *c)
 {
-    static const char wanted[] = " hidden_size num_layers num_heads intermediate_size max_position_embeddings rms_norm_eps ";
+    static const bool wanted[APR_N_NUMBERS] = {
+        [APR_NUMBER_AT(hidden_size)] = true,
+        [APR_NUMBER_AT(num_layers)] = true,
+        [APR_NUMBER_AT(num_heads)] = true,
+        [APR_NUMBER_AT(intermediate_size)] = true,
+        [APR_NUMBER_AT(max_position_embeddings)] = true,
+        [APR_NUMBER_AT(rms_norm_eps)] = true,
+    };
+    static const bool not_of_mamba[APR_N_NUMBERS] = {[APR_NUMBER_AT(num_heads)] = true, [APR_NUMBER_AT(intermediate_size)] = true};
     const bool has_dense = has_dense_layers(c->h);
 
     for (size_t i = 0; i < apr_n_hparam_fields; i++) {
         const apr_hparam_field *const field = &apr_hparam_fields[i];
-        const bool is_unused = c->facts->all_mamba && apr_has_word(" num_heads intermediate_size ", field->name);
-        const bool is_needed =
-            !is_unused && apr_has_word(wanted, field->name) && (has_dense || strcmp(field->name, "intermediate_size") != 0);
+        const bool is_unused = (c->facts->all_mamba && not_of_mamba[i]) || (!has_dense && i == APR_NUMBER_AT(intermediate_size));
+        const bool is_needed = wanted[i] && !is_unused;
         if (is_needed && !(apr_hparam_number(c->h, field) > 0)) {
             LOSS(c, "config.json has no %s; llama.cpp cannot open a GGUF without %s.%s", field->hf_key, c->arch, field->gguf_key);
             REFUSED(c);
@@ -174,11 +181,29 @@ static apr_status check_number(const hparam_checking *c, const char *name, doubl
 /* Checks the numbers that change the result. Sizes are not among them: the tensors have them. */
 static apr_status check_numbers(const hparam_checking *c)
 {
-    static const char matter[] =
-        " rope_theta rope_theta_local attention_chunk_size attention_multiplier query_pre_attn_scalar attn_logit_softcapping"
-        " final_logit_softcapping embedding_multiplier residual_multiplier logits_scaling logit_scale attn_temperature"
-        " attn_temperature_length num_experts_per_tok num_expert_groups num_expert_groups_used routed_scaling_factor moe_norm_min"
-        " swiglu_limit swiglu_alpha num_kv_shared_layers ";
+    static const bool matters[APR_N_NUMBERS] = {
+        [APR_NUMBER_AT(rope_theta)] = true,
+        [APR_NUMBER_AT(rope_theta_local)] = true,
+        [APR_NUMBER_AT(attention_chunk_size)] = true,
+        [APR_NUMBER_AT(attention_multiplier)] = true,
+        [APR_NUMBER_AT(query_pre_attn_scalar)] = true,
+        [APR_NUMBER_AT(attn_logit_softcapping)] = true,
+        [APR_NUMBER_AT(final_logit_softcapping)] = true,
+        [APR_NUMBER_AT(embedding_multiplier)] = true,
+        [APR_NUMBER_AT(residual_multiplier)] = true,
+        [APR_NUMBER_AT(logits_scaling)] = true,
+        [APR_NUMBER_AT(logit_scale)] = true,
+        [APR_NUMBER_AT(attn_temperature)] = true,
+        [APR_NUMBER_AT(attn_temperature_length)] = true,
+        [APR_NUMBER_AT(num_experts_per_tok)] = true,
+        [APR_NUMBER_AT(num_expert_groups)] = true,
+        [APR_NUMBER_AT(num_expert_groups_used)] = true,
+        [APR_NUMBER_AT(routed_scaling_factor)] = true,
+        [APR_NUMBER_AT(moe_norm_min)] = true,
+        [APR_NUMBER_AT(swiglu_limit)] = true,
+        [APR_NUMBER_AT(swiglu_alpha)] = true,
+        [APR_NUMBER_AT(num_kv_shared_layers)] = true,
+    };
     apr_hparams h = *c->h, seen = c->seen, supposed = c->facts->assumes != NULL ? *c->facts->assumes : (apr_hparams){0};
 
     if (h.rope.kind == APR_ROPE_DYNAMIC && h.rope.alpha > 0) seen.rope_theta = h.rope_theta; /* written with alpha applied */
@@ -186,7 +211,7 @@ static apr_status check_numbers(const hparam_checking *c)
     if (h.num_expert_groups <= 1) h.num_expert_groups = h.num_expert_groups_used = 0;
     for (size_t i = 0; i < apr_n_hparam_fields; i++) {
         const apr_hparam_field *const f = &apr_hparam_fields[i];
-        if (!apr_has_word(matter, f->name)) continue;
+        if (!matters[i]) continue;
         APR_TRY(check_number(c, f->name, apr_hparam_number(&h, f), apr_hparam_number(&seen, f), apr_hparam_number(&supposed, f)));
     }
     return APR_OK;

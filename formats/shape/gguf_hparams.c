@@ -27,6 +27,7 @@ typedef struct key_writer {
     const apr_family_gguf *facts;
     apr_kv_list *kv;
     apr_error *err;
+    bool always; /* the key is written even if its value is 0 or false */
 } key_writer;
 
 /* --- reading one key --- */
@@ -404,25 +405,23 @@ static int64_t kv_heads_of(const apr_hparams *h, int64_t layer)
     return kind == APR_LAYER_FULL && h->num_global_kv_heads > 0 ? h->num_global_kv_heads : h->num_kv_heads;
 }
 
-static apr_status put_feed_forward(const key_writer *w, const char *name, bool always)
+static apr_status put_feed_forward(const key_writer *w, const char *name)
 {
-    if (always && w->h->intermediate_size == 0) return put_int(w, name, 0);
+    if (w->always && w->h->intermediate_size == 0) return put_int(w, name, 0);
     return w->h->num_layers > 0           ? put_by_layer(w, name, feed_forward_of)
            : w->h->intermediate_size != 0 ? put_int(w, name, w->h->intermediate_size)
                                           : APR_OK;
 }
 
-static apr_status put_kv_heads(const key_writer *w, const char *name, bool always)
+static apr_status put_kv_heads(const key_writer *w, const char *name)
 {
-    (void)always;
     return w->h->num_layers > 0      ? put_by_layer(w, name, kv_heads_of)
            : w->h->num_kv_heads != 0 ? put_int(w, name, w->h->num_kv_heads)
                                      : APR_OK;
 }
 
-static apr_status put_pattern(const key_writer *w, const char *name, bool always)
+static apr_status put_pattern(const key_writer *w, const char *name)
 {
-    (void)always;
     const size_t n = (size_t)w->h->num_layers;
     uint8_t *const slides = apr_arena_alloc(w->kv->arena, n + 1);
     const char *const key = apr_arena_print(w->kv->arena, "%s.%s", w->arch, name);
@@ -549,20 +548,18 @@ static int64_t temperature_length(const key_writer *w)
 /* --- others --- */
 
 /* llama.cpp has no alpha: it gets theta with alpha applied. */
-static apr_status put_theta(const key_writer *w, const char *name, bool always)
+static apr_status put_theta(const key_writer *w, const char *name)
 {
-    (void)always;
     const apr_hparams *const h = w->h;
     const double n = (double)h->rotary_dim, alpha = h->rope.kind == APR_ROPE_DYNAMIC && n > 2 ? h->rope.alpha : 0;
     return h->rope_theta == 0 ? APR_OK : put_real(w, name, alpha > 0 ? h->rope_theta * pow(alpha, n / (n - 2)) : h->rope_theta);
 }
 
 /* Also written if sliding layers use the global theta and readers would assume another. */
-static apr_status put_local_theta(const key_writer *w, const char *name, bool always)
+static apr_status put_local_theta(const key_writer *w, const char *name)
 {
     const bool supposed = w->facts->assumes != NULL && w->facts->assumes->rope_theta_local > 0;
     const double theta = w->h->rope_theta_local > 0 || !supposed ? w->h->rope_theta_local : w->h->rope_theta;
-    (void)always;
     return theta > 0 ? put_real(w, name, theta) : APR_OK;
 }
 
@@ -570,21 +567,12 @@ static apr_status put_eps(const key_writer *w, apr_eps_rule other, const char *n
 {
     return w->facts->eps == other || w->h->rms_norm_eps == 0 ? APR_OK : put_real(w, name, w->h->rms_norm_eps);
 }
-static apr_status put_rms_eps(const key_writer *w, const char *name, bool always)
-{
-    (void)always;
-    return put_eps(w, APR_EPS_LAYER, name);
-}
-static apr_status put_layer_eps(const key_writer *w, const char *name, bool always)
-{
-    (void)always;
-    return put_eps(w, APR_EPS_RMS, name);
-}
+static apr_status put_rms_eps(const key_writer *w, const char *name) { return put_eps(w, APR_EPS_LAYER, name); }
+static apr_status put_layer_eps(const key_writer *w, const char *name) { return put_eps(w, APR_EPS_RMS, name); }
 
 /* M-RoPE splits the rotary pairs among time, height and width. Where nothing is stated, in near thirds: 32 pairs are 11, 11, 10. */
-static apr_status put_sections(const key_writer *w, const char *name, bool always)
+static apr_status put_sections(const key_writer *w, const char *name)
 {
-    (void)always;
     const apr_hparams *const h = w->h;
     const int64_t n = h->rotary_dim / 2, first = (n + 2) / 3, second = (n - first + 1) / 2;
     const int64_t thirds[4] = {first, second, n - first - second, 0}, stated[4] = {h->mrope_time, h->mrope_height, h->mrope_width, 0};
@@ -603,41 +591,29 @@ static void read_sections(key_reader *r, apr_hparams *h)
     h->mrope_width = apr_kv_elem_int(sections, 2);
 }
 
-static apr_status put_norm_topk(const key_writer *w, const char *name, bool always)
+static apr_status put_norm_topk(const key_writer *w, const char *name)
 {
-    return w->h->norm_topk_prob || always ? put_bool(w, name, w->h->norm_topk_prob) : APR_OK;
+    return w->h->norm_topk_prob || w->always ? put_bool(w, name, w->h->norm_topk_prob) : APR_OK;
 }
-static apr_status put_parallel(const key_writer *w, const char *name, bool always)
+static apr_status put_parallel(const key_writer *w, const char *name) { return put_bool(w, name, w->h->parallel_residual); }
+static apr_status put_finetuned(const key_writer *w, const char *name) { return put_bool(w, name, !no_layer_has_rope(w->h)); }
+static apr_status put_scaling(const key_writer *w, const char *name)
 {
-    (void)always;
-    return put_bool(w, name, w->h->parallel_residual);
-}
-static apr_status put_finetuned(const key_writer *w, const char *name, bool always)
-{
-    (void)always;
-    return put_bool(w, name, !no_layer_has_rope(w->h));
-}
-static apr_status put_scaling(const key_writer *w, const char *name, bool always)
-{
-    (void)always;
     (void)name;
     return put_rope(w);
 }
-static apr_status put_no_scaling(const key_writer *w, const char *name, bool always)
+static apr_status put_no_scaling(const key_writer *w, const char *name)
 {
-    (void)always;
     return w->h->rope.kind == APR_ROPE_PLAIN ? put_text(w, name, "none") : APR_OK;
 }
-static apr_status put_log_multiplier(const key_writer *w, const char *name, bool always)
+static apr_status put_log_multiplier(const key_writer *w, const char *name)
 {
-    (void)always;
     const double value = w->h->rope.kind == APR_ROPE_YARN ? w->facts->yarn_log_unit * w->h->rope.mscale_all_dim : 0;
     return value != 0 ? put_real(w, name, value) : APR_OK;
 }
 
-static apr_status put_longrope(const key_writer *w, const char *name, bool always)
+static apr_status put_longrope(const key_writer *w, const char *name)
 {
-    (void)always;
     const apr_rope_scaling *const s = &w->h->rope;
     if (s->kind != APR_ROPE_LONGROPE) return APR_OK;
     return put_real(w, name, s->attention_factor > 0 ? s->attention_factor : longrope_factor(w->h));
@@ -647,7 +623,7 @@ static apr_status put_longrope(const key_writer *w, const char *name, bool alway
 static const struct {
     const char *name;
     int64_t (*value)(const key_writer *w);
-    apr_status (*put)(const key_writer *w, const char *name, bool always);
+    apr_status (*put)(const key_writer *w, const char *name);
 } key_table[] = {
     {"attention.head_count_kv", NULL, put_kv_heads},
     {"attention.key_length", key_length, NULL},
@@ -841,9 +817,9 @@ apr_status apr_gguf_standard_hparams(const apr_kv_list *kv, apr_hparams *h, apr_
 
 /* --- writing --- */
 
-static apr_status put_number(const key_writer *w, const char *name, int64_t value, bool always)
+static apr_status put_number(const key_writer *w, const char *name, int64_t value)
 {
-    return value != 0 || always ? put_int(w, name, value) : APR_OK;
+    return value != 0 || w->always ? put_int(w, name, value) : APR_OK;
 }
 
 /* The field that this architecture has under the key. */
@@ -857,28 +833,30 @@ static const apr_hparam_field *field_of(const apr_family_gguf *facts, const char
     return NULL;
 }
 
-static apr_status put_key(const key_writer *w, const char *name, bool always)
+static apr_status put_key(const key_writer *w, const char *name)
 {
     for (size_t i = 0; i < sizeof key_table / sizeof *key_table; i++) {
         const char *const key = key_table[i].name;
         if (strcmp(key, name) != 0) continue;
-        return key_table[i].put != NULL ? key_table[i].put(w, key, always) : put_number(w, key, key_table[i].value(w), always);
+        return key_table[i].put != NULL ? key_table[i].put(w, key) : put_number(w, key, key_table[i].value(w));
     }
     const apr_hparam_field *const field = field_of(w->facts, name);
     if (field == NULL) return apr_fail(w->err, APR_E_UNSUPPORTED, "unknown key %s.%s", w->arch, name);
-    if (field->is_int) return put_number(w, name, apr_hparam_get_int(w->h, field), always);
+    if (field->is_int) return put_number(w, name, apr_hparam_get_int(w->h, field));
     return put_nonzero(w, name, apr_hparam_get_real(w->h, field));
 }
 
 /* Writes the keys of a list, " a b! " (apr_family_gguf.keys). */
 static apr_status put_keys(const key_writer *w, const char *list)
 {
+    key_writer each = *w;
+
     for (const char *at = list + strspn(list, " "); *at != '\0'; at += strspn(at, " ")) {
         char name[MAX_KEY] = "";
         const size_t n = strcspn(at, " "), n_name = n < sizeof name ? n : sizeof name - 1;
-        const bool always = n_name > 0 && at[n_name - 1] == '!';
-        memcpy(name, at, n_name - always);
-        APR_TRY(put_key(w, name, always));
+        each.always = n_name > 0 && at[n_name - 1] == '!';
+        memcpy(name, at, n_name - each.always);
+        APR_TRY(put_key(&each, name));
         at += n;
     }
     return APR_OK;

@@ -2,6 +2,7 @@
  *
  * Our reader obeys aprkit.*, others ignore them. There is no fixed list: the writer reads the standard keys back and adds an aprkit.* key for
  * each value that differs. They are read last. */
+#include "formats/base/text.h"
 #include "formats/shape/family.h"
 #include "formats/shape/gguf_hparams.h"
 #include "formats/vocab/gguf_vocab.h"
@@ -294,12 +295,7 @@ static apr_status put_layers(apr_kv_list *kv, const layer_text *t, const apr_hpa
 }
 
 /* The usual class of every architecture ends in "ForCausalLM" and follows from the architecture, so it needs no key. */
-static bool is_usual_class(const char *hf_class)
-{
-    static const char ending[] = "ForCausalLM";
-    const size_t n = strlen(hf_class), m = sizeof ending - 1;
-    return n >= m && strcmp(hf_class + n - m, ending) == 0;
-}
+static bool is_usual_class(const char *hf_class) { return apr_ends_with(hf_class, "ForCausalLM"); }
 
 static apr_status write_aprkit_keys(const apr_hparams *h, size_t n_tokens, apr_kv_list *kv, apr_error *err)
 {

@@ -96,9 +96,9 @@ static apr_status read_flags(const reading *r)
         const apr_hflag_field *const field = &apr_hflag_fields[i];
         bool *const flag = apr_hflag(r->h, field);
         const char *const key = key_of(r, field->name, field->hf_key);
-        *flag = key == NULL && r->spec != NULL && apr_has_word(r->spec->flags_on, field->name);
+        *flag = key == NULL && r->spec != NULL && apr_flags_have(r->spec->flags_on, i);
         if (key != NULL) APR_TRY(apr_config_bool(r, key, flag));
-        *flag |= r->spec != NULL && apr_has_word(r->spec->flags_always, field->name);
+        *flag |= r->spec != NULL && apr_flags_have(r->spec->flags_always, i);
     }
     return APR_OK;
 }
@@ -302,13 +302,13 @@ static bool is_flag_written(const apr_family_config *f, size_t n_fields, const c
 /* Writes flags that are true, and those that the class would otherwise assume. The one about experts only if there are some. */
 static void put_flags(apr_json_text *out, const apr_hparams *h, const apr_family_config *f)
 {
-    static const char always[] = " tie_word_embeddings attention_bias ";
+    const apr_flags always = APR_FLAG(tie_word_embeddings) | APR_FLAG(attention_bias);
 
     for (size_t i = 0; i < apr_n_hflag_fields; i++) {
         const apr_hflag_field *const field = &apr_hflag_fields[i];
         const char *const key = apr_family_hf_key(f, field->name, field->hf_key);
-        const bool is_of_experts = strcmp(field->name, "norm_topk_prob") == 0, value = apr_hflag_get(h, field);
-        const bool is_said = value || apr_has_word(always, field->name) || apr_has_word(f->flags_on, field->name);
+        const bool is_of_experts = i == APR_FLAG_AT(norm_topk_prob), value = apr_hflag_get(h, field);
+        const bool is_said = value || apr_flags_have(always | f->flags_on, i);
         if (key[0] == '\0' || is_flag_written(f, i, key)) continue;
         if (is_of_experts ? h->num_experts > 0 : is_said) apr_json_bool(out, key, value);
     }

@@ -1,5 +1,6 @@
 /* hf_config_make.c - a config.json and the tensors of its model: makes one for a model that has none, with the biases, norms and types that
  * the tensors show, and finds bias tensors that disagree with it. */
+#include "formats/base/text.h"
 #include "formats/shape/family.h"
 #include "formats/shape/hf_config.h"
 #include "formats/shape/text_part.h"
@@ -8,14 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool has_name(const apr_model *m, const char *part, const char *ending)
+static bool has_name(const apr_model *m, const char *part, const char *suffix)
 {
-    const size_t n_ending = strlen(ending);
-    for (size_t i = 0; i < m->n_tensors; i++) {
-        const char *const name = m->tensors[i].name;
-        const size_t n = strlen(name);
-        if (strstr(name, part) != NULL && n >= n_ending && strcmp(name + n - n_ending, ending) == 0) return true;
-    }
+    for (size_t i = 0; i < m->n_tensors; i++)
+        if (strstr(m->tensors[i].name, part) != NULL && apr_ends_with(m->tensors[i].name, suffix)) return true;
     return false;
 }
 
@@ -79,9 +76,9 @@ char *apr_hf_config_make(const apr_model *m)
     hparams.mlp_bias |= has_name(m, ".mlp.", "_proj.bias");
     if (config != NULL && apr_has_word(config->computes, "attention_out_bias"))
         hparams.attention_out_bias |= has_name(m, ".self_attn.o_proj", ".bias");
-    if (config != NULL && apr_has_word(config->flags_shown, "use_qk_norm"))
+    if (config != NULL && (config->flags_shown & APR_FLAG(use_qk_norm)) != 0)
         hparams.use_qk_norm |= has_name(m, ".self_attn.q_norm", ".weight");
-    if (config != NULL && apr_has_word(config->flags_shown, "enable_moe_block"))
+    if (config != NULL && (config->flags_shown & APR_FLAG(enable_moe_block)) != 0)
         hparams.enable_moe_block |= has_name(m, ".router.proj", ".weight");
     char *const text = apr_hf_config_write(&hparams, &m->vocab);
     const char *const members = fp8_members(m);
@@ -91,14 +88,11 @@ char *apr_hf_config_make(const apr_model *m)
 /* --- Do the biases agree? transformers builds what the class and config.json say, and ignores tensors that the class does not have. --- */
 
 /* Searches the text model only: a vision or audio tower may have other biases. */
-static const apr_tensor *find_ending(const apr_model *model, const char *ending)
+static const apr_tensor *find_by_suffix(const apr_model *model, const char *suffix)
 {
-    const size_t n_ending = strlen(ending);
     for (size_t i = 0; i < model->n_tensors; i++) {
         const char *const name = model->tensors[i].name;
-        const size_t n = strlen(name);
-        if (n >= n_ending && strcmp(name + n - n_ending, ending) == 0 && apr_part_of(model, name) == APR_PART_TEXT)
-            return &model->tensors[i];
+        if (apr_ends_with(name, suffix) && apr_part_of(model, name) == APR_PART_TEXT) return &model->tensors[i];
     }
     return NULL;
 }
@@ -111,7 +105,7 @@ static bool is_expected(apr_bias_rule rule, bool is_stated, bool is_output)
 }
 
 typedef struct bias {
-    const char *ending, *field; /* of the tensors' names; in config.json */
+    const char *suffix, *field; /* of the tensors' names; in config.json */
     bool is_mlp, is_output;
 } bias;
 
@@ -126,15 +120,15 @@ static const bias biases[] = {
 static bool has_group(const apr_model *model, bool is_mlp)
 {
     for (size_t i = 0; i < sizeof biases / sizeof *biases; i++)
-        if (biases[i].is_mlp == is_mlp && find_ending(model, biases[i].ending) != NULL) return true;
+        if (biases[i].is_mlp == is_mlp && find_by_suffix(model, biases[i].suffix) != NULL) return true;
     return false;
 }
 
 static bool has_matrix(const apr_model *model, const bias *b)
 {
-    char ending[64];
-    snprintf(ending, sizeof ending, "%.*s.weight", (int)(strlen(b->ending) - strlen(".bias")), b->ending);
-    return find_ending(model, ending) != NULL;
+    char suffix[64];
+    snprintf(suffix, sizeof suffix, "%.*s.weight", (int)(strlen(b->suffix) - strlen(".bias")), b->suffix);
+    return find_by_suffix(model, suffix) != NULL;
 }
 
 /* Does the model have other matrices of the group, but not the one that the bias would belong to? arcee has no gate_proj. */
@@ -147,10 +141,10 @@ static bool lacks_matrix(const apr_model *model, const bias *b)
 }
 
 /* Other families have other names. */
-static bool has_rule(const apr_family *family, const char *ending)
+static bool has_rule(const apr_family *family, const char *suffix)
 {
     char name[64];
-    snprintf(name, sizeof name, "model.layers.0%s", ending);
+    snprintf(name, sizeof name, "model.layers.0%s", suffix);
     return apr_family_rule(family, name) != NULL;
 }
 
@@ -161,7 +155,7 @@ const char *apr_hf_bias_conflict(const apr_model *model, const apr_hparams *h, b
 
     for (size_t i = 0; i < sizeof biases / sizeof *biases && f != NULL; i++) {
         const bias *const b = &biases[i];
-        const apr_tensor *const found = find_ending(model, b->ending);
+        const apr_tensor *const found = find_by_suffix(model, b->suffix);
         const apr_bias_rule rule = b->is_mlp ? f->mlp_bias : f->attention_bias;
         const bool expected =
             is_expected(rule, b->is_mlp ? h->mlp_bias : h->attention_bias, b->is_output) || (b->is_output && h->attention_out_bias);
@@ -171,8 +165,8 @@ const char *apr_hf_bias_conflict(const apr_model *model, const apr_hparams *h, b
         if (found != NULL && !expected)
             return apr_arena_print(arena, "it has the bias '%.150s', which transformers' %s has no place for", found->name,
                                    h->architecture);
-        if (found == NULL && expected && want_all && has_group(model, b->is_mlp) && !lacks_matrix(model, b) && has_rule(family, b->ending))
-            return apr_arena_print(arena, "it has biases, but none called '*%s', which transformers' %s also has", b->ending,
+        if (found == NULL && expected && want_all && has_group(model, b->is_mlp) && !lacks_matrix(model, b) && has_rule(family, b->suffix))
+            return apr_arena_print(arena, "it has biases, but none called '*%s', which transformers' %s also has", b->suffix,
                                    h->architecture);
     }
     return NULL;

@@ -194,6 +194,28 @@ typedef struct apr_hflag_field {
 extern const apr_hflag_field apr_hflag_fields[];
 extern const size_t apr_n_hflag_fields;
 
+/* Places in the two tables: apr_hparam_fields[APR_NUMBER_AT(rope_theta)]. */
+#define APR_NUMBER_AT(field) APR_NUMBER_AT_##field
+#define APR_FLAG_AT(field)   APR_FLAG_AT_##field
+enum {
+#define X(field, type, hf, gguf) APR_NUMBER_AT(field),
+    APR_HPARAM_LIST(X)
+#undef X
+        APR_N_NUMBERS
+};
+enum {
+#define X(field, hf, gguf) APR_FLAG_AT(field),
+    APR_HFLAG_LIST(X)
+#undef X
+        APR_N_FLAGS
+};
+
+/* A set of flags: APR_FLAG(norm_topk_prob) | APR_FLAG(use_qk_norm). */
+typedef uint32_t apr_flags;
+_Static_assert((int)APR_N_FLAGS <= 32, "a set has a bit for each flag");
+#define APR_FLAG(field) ((apr_flags)1 << APR_FLAG_AT(field))
+static inline bool apr_flags_have(apr_flags flags, size_t at) { return (flags >> at & 1) != 0; }
+
 int64_t *apr_hparam_int(apr_hparams *hparams, const apr_hparam_field *field);
 double *apr_hparam_real(apr_hparams *hparams, const apr_hparam_field *field);
 bool *apr_hflag(apr_hparams *hparams, const apr_hflag_field *field);

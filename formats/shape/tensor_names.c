@@ -1,5 +1,6 @@
 /* tensor_names.c - names without a multimodal model's prefix; their rules, the family's own first, then those of its shared sets. */
 #include "formats/shape/tensor_names.h"
+#include "formats/base/text.h"
 
 #include <string.h>
 
@@ -8,14 +9,13 @@
 /* Prefixes of the text model's names in multimodal models, alone or after "model.". */
 static const char *const prefixes[] = {"language_model.", "text_model.", "thinker.", "llm.", "language."};
 
-static bool begins_with(const char *name, const char *head) { return strncmp(name, head, strlen(head)) == 0; }
-static const char *after_model(const char *name) { return begins_with(name, "model.") ? name + strlen("model.") : name; }
+static const char *after_model(const char *name) { return apr_begins_with(name, "model.") ? name + strlen("model.") : name; }
 
 /* Length of the prefix that `name` begins with; 0: none. */
 static size_t prefix_of(const char *name)
 {
     for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++)
-        if (begins_with(name, prefixes[i])) return strlen(prefixes[i]);
+        if (apr_begins_with(name, prefixes[i])) return strlen(prefixes[i]);
     return 0;
 }
 
@@ -24,9 +24,9 @@ apr_text_name apr_text_name_of(const char *name)
     const char *rest = name;
 
     for (size_t n; (n = prefix_of(after_model(rest))) > 0;) rest = after_model(rest) + n;
-    if (begins_with(after_model(rest), "lm_head.")) return (apr_text_name){"", after_model(rest)};
+    if (apr_begins_with(after_model(rest), "lm_head.")) return (apr_text_name){"", after_model(rest)};
     if (rest == name) return (apr_text_name){"", name};
-    if (begins_with(rest, "backbone.")) return (apr_text_name){"", rest};
+    if (apr_begins_with(rest, "backbone.")) return (apr_text_name){"", rest};
     return (apr_text_name){"model.", after_model(rest)};
 }
 

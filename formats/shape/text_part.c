@@ -96,20 +96,20 @@ static bool is_mtp_layer(const apr_model *model, const char *name)
 
 static bool is_buffer(const char *name)
 {
-    static const char *const endings[] = {"rotary_emb.inv_freq", "rotary_emb.cos_cached", "rotary_emb.sin_cached"};
+    static const char *const suffixes[] = {"rotary_emb.inv_freq", "rotary_emb.cos_cached", "rotary_emb.sin_cached"};
     static const char *const heads[] = {"rope_freqs.weight", "rope_factors_"};
 
-    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++)
-        if (apr_ends_with(name, endings[i])) return true;
+    for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes; i++)
+        if (apr_ends_with(name, suffixes[i])) return true;
     return WORD_OF(name, heads) > 0 || apr_is_activation_scale(name, NULL, 0);
 }
 
 bool apr_is_attention_mask(const char *name)
 {
-    static const char *const endings[] = {".attn.bias", ".attn.masked_bias", ".attention.bias", ".attention.masked_bias"};
+    static const char *const suffixes[] = {".attn.bias", ".attn.masked_bias", ".attention.bias", ".attention.masked_bias"};
 
-    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++)
-        if (apr_ends_with(name, endings[i])) return true;
+    for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes; i++)
+        if (apr_ends_with(name, suffixes[i])) return true;
     return false;
 }
 

@@ -38,23 +38,23 @@ static bool same_but(const apr_tensor *a, const apr_tensor *b, int except)
 }
 
 /* Adds a new outermost axis. */
-static bool plan_stack(apr_composed *made, apr_shape *shape, int64_t *ends)
+static bool plan_stack(apr_composed *composed, apr_shape *shape, int64_t *ends)
 {
-    const apr_tensor *const first = made->parts[0];
+    const apr_tensor *const first = composed->parts[0];
 
     if (first->rank == APR_MAX_RANK) return false;
-    for (size_t i = 0; i < made->n_parts; i++) {
-        if (!same_but(first, made->parts[i], -1)) return false;
+    for (size_t i = 0; i < composed->n_parts; i++) {
+        if (!same_but(first, composed->parts[i], -1)) return false;
         if (__builtin_mul_overflow((int64_t)i + 1, apr_tensor_elems(first), &ends[i])) return false;
     }
     memmove(shape->dims + 1, shape->dims, (size_t)shape->rank * sizeof *shape->dims);
-    shape->dims[0] = (int64_t)made->n_parts;
+    shape->dims[0] = (int64_t)composed->n_parts;
     shape->rank++;
     return true;
 }
 
 /* Each group along the axis holds a share of every part. */
-static bool plan_join(apr_composed *made, const apr_step *step, apr_shape *shape, int64_t *ends)
+static bool plan_join(apr_composed *composed, const apr_step *step, apr_shape *shape, int64_t *ends)
 {
     const int at = shape->rank - 1 - step->n[0];
     const int64_t groups = step->n[1];
@@ -62,9 +62,9 @@ static bool plan_join(apr_composed *made, const apr_step *step, apr_shape *shape
 
     if (step->n[0] < 0 || at < 0 || groups < 1) return false;
     for (int i = at + 1; i < shape->rank; i++) inner *= shape->dims[i];
-    for (size_t i = 0; i < made->n_parts; i++) {
-        const apr_tensor *const part = made->parts[i];
-        if (!same_but(made->parts[0], part, at) || part->dims[at] % groups != 0) return false;
+    for (size_t i = 0; i < composed->n_parts; i++) {
+        const apr_tensor *const part = composed->parts[i];
+        if (!same_but(composed->parts[0], part, at) || part->dims[at] % groups != 0) return false;
         if (__builtin_add_overflow(length, part->dims[at], &length)) return false;
         if (__builtin_mul_overflow(length / groups, inner, &ends[i])) return false;
     }
@@ -79,66 +79,67 @@ static bool are_whole_blocks(const int64_t *ends, size_t n, apr_dtype dtype)
     return dtype != APR_APR_Q4 && dtype != APR_APR_Q8;
 }
 
-static apr_status plan_joining(apr_tensor *tensor, apr_composed *made, apr_shape *shape, apr_arena *arena, const char *where,
+static apr_status plan_joining(apr_tensor *tensor, apr_composed *composed, apr_shape *shape, apr_arena *arena, const char *where,
                                apr_error *err)
 {
-    const apr_step *const step = &made->chain.steps[0];
-    int64_t *const ends = apr_arena_array(arena, made->n_parts, sizeof *ends);
+    const apr_step *const step = &composed->chain.steps[0];
+    int64_t *const ends = apr_arena_array(arena, composed->n_parts, sizeof *ends);
 
     if (ends == NULL) return apr_no_memory(err, "the parts of a tensor");
-    if (!(step->kind == APR_STEP_STACK ? plan_stack(made, shape, ends) : plan_join(made, step, shape, ends)))
+    if (!(step->kind == APR_STEP_STACK ? plan_stack(composed, shape, ends) : plan_join(composed, step, shape, ends)))
         return step_error(tensor, step, shape, "does not fit", where, err);
-    if (!are_whole_blocks(ends, made->n_parts, shape->dtype))
+    if (!are_whole_blocks(ends, composed->n_parts, shape->dtype))
         return step_error(tensor, step, shape, "would break the blocks of its type", where, err);
-    made->ends = ends;
-    made->moves[0] = (apr_move){.kind = APR_MOVE_JOIN, .chunk = ends[made->n_parts - 1]};
+    composed->ends = ends;
+    composed->moves[0] = (apr_move){.kind = APR_MOVE_JOIN, .chunk = ends[composed->n_parts - 1]};
     return APR_OK;
 }
 
 /* ---- the whole chain ---- */
 
 /* Do all parts have the same type, without scales or packing? Then bytes can be moved without decoding. */
-static bool have_one_type(const apr_composed *made)
+static bool have_one_type(const apr_composed *composed)
 {
-    for (size_t i = 0; i < made->n_parts; i++) {
-        const apr_tensor *const part = made->parts[i];
-        if (part->dtype != made->parts[0]->dtype || part->scale != NULL || apr_tensor_is_packed(part)) return false;
-        if (apr_tensor_is_composed(part) && (part->made->computes || part->made->decodes)) return false;
+    for (size_t i = 0; i < composed->n_parts; i++) {
+        const apr_tensor *const part = composed->parts[i];
+        if (part->dtype != composed->parts[0]->dtype || part->scale != NULL || apr_tensor_is_packed(part)) return false;
+        if (apr_tensor_is_composed(part) && (part->composed->computes || part->composed->decodes)) return false;
     }
     return true;
 }
 
-static apr_status plan_chain(apr_tensor *tensor, apr_composed *made, apr_shape *shape, apr_arena *arena, const char *where, apr_error *err)
+static apr_status plan_chain(apr_tensor *tensor, apr_composed *composed, apr_shape *shape, apr_arena *arena, const char *where,
+                             apr_error *err)
 {
-    const bool of_several = made->chain.n_steps > 0 && apr_step_kinds[made->chain.steps[0].kind].of_several;
+    const bool of_several = composed->chain.n_steps > 0 && apr_step_kinds[composed->chain.steps[0].kind].of_several;
 
-    made->decodes = !have_one_type(made);
-    if (made->decodes) shape->dtype = APR_F32;
-    made->lowest = made->dtype = shape->dtype;
-    if (of_several) APR_TRY(plan_joining(tensor, made, shape, arena, where, err));
-    else if (made->n_parts != 1)
+    composed->decodes = !have_one_type(composed);
+    if (composed->decodes) shape->dtype = APR_F32;
+    composed->lowest = composed->dtype = shape->dtype;
+    if (of_several) APR_TRY(plan_joining(tensor, composed, shape, arena, where, err));
+    else if (composed->n_parts != 1)
         return apr_fail(err, APR_E_USAGE, "%s: tensor '%s' has several parts and no step that joins them", where, tensor->name);
-    for (int i = of_several; i < made->chain.n_steps; i++) {
-        const apr_step *const step = &made->chain.steps[i];
+    for (int i = of_several; i < composed->chain.n_steps; i++) {
+        const apr_step *const step = &composed->chain.steps[i];
         const apr_shape before = *shape;
-        const char *const why = apr_step_plan(step, shape, &made->moves[i]);
+        const char *const why = apr_step_plan(step, shape, &composed->moves[i]);
         if (why != NULL) return step_error(tensor, step, &before, why, where, err);
-        made->computes |= apr_step_kinds[step->kind].reach == APR_REACH_VALUES;
-        if (!made->computes) made->dtype = shape->dtype;
+        composed->computes |= apr_step_kinds[step->kind].reach == APR_REACH_VALUES;
+        if (!composed->computes) composed->dtype = shape->dtype;
     }
     return APR_OK;
 }
 
 /* The first element of the tensor in its only part, if it is contiguous there; otherwise -1. Each cut must take from one chunk that is
  * all that the cuts before it left. */
-static int64_t contiguous_from(const apr_composed *made)
+static int64_t contiguous_from(const apr_composed *composed)
 {
-    const apr_tensor *const part = made->parts[0];
+    const apr_tensor *const part = composed->parts[0];
     int64_t first = 0, n_elems = apr_tensor_elems(part);
 
-    if (made->n_parts != 1 || made->ends != NULL || made->computes || apr_tensor_is_composed(part)) return -1;
-    for (int i = 0; i < made->chain.n_steps; i++) {
-        const apr_move *const move = &made->moves[i];
+    if (composed->n_parts != 1 || composed->ends != NULL || composed->computes || apr_tensor_is_composed(part)) return -1;
+    for (int i = 0; i < composed->chain.n_steps; i++) {
+        const apr_move *const move = &composed->moves[i];
         if (move->kind == APR_MOVE_NOTHING) continue;
         if (move->kind != APR_MOVE_CUT || move->chunk != n_elems) return -1;
         first += move->first;
@@ -208,18 +209,18 @@ static apr_status view_scaled(apr_tensor *tensor, const apr_tensor *part, const 
 }
 
 /* Chooses the first possible form: see composed.h. */
-static apr_status choose_form(apr_tensor *tensor, const apr_composed *made, apr_arena *arena, apr_error *err)
+static apr_status choose_form(apr_tensor *tensor, const apr_composed *composed, apr_arena *arena, apr_error *err)
 {
-    const apr_tensor *const part = made->parts[0];
-    const int64_t first = contiguous_from(made);
+    const apr_tensor *const part = composed->parts[0];
+    const int64_t first = contiguous_from(composed);
     scaled_rows cut;
     if (first >= 0 && is_scaled_view(tensor, part, first, &cut)) return view_scaled(tensor, part, &cut, arena, err);
     const bool whole_rows = first >= 0 && apr_tensor_is_packed(part) && apr_tensor_columns(tensor) == part->packing->columns &&
                             first % part->packing->columns == 0;
 
     if (whole_rows) return view_packed(tensor, part, first, arena, err);
-    if (first >= 0 && !made->decodes && part->data != NULL) tensor->data = part->data + apr_row_bytes(part->dtype, first);
-    else tensor->made = made;
+    if (first >= 0 && !composed->decodes && part->data != NULL) tensor->data = part->data + apr_row_bytes(part->dtype, first);
+    else tensor->composed = composed;
     return APR_OK;
 }
 
@@ -250,32 +251,32 @@ static apr_status compose_pending(const apr_tensor **part, apr_arena *arena, con
     if ((*part)->pending.kind == APR_STEP_NONE) return APR_OK;
     const apr_chain chain = apr_chain_of((*part)->pending);
     const apr_tensor *const below = stored(*part, arena);
-    apr_tensor *const made = apr_arena_alloc(arena, sizeof *made);
+    apr_tensor *const composed = apr_arena_alloc(arena, sizeof *composed);
 
-    if (below == NULL || made == NULL) return apr_no_memory(err, "the parts of a tensor");
-    *made = *below;
-    APR_TRY(apr_tensor_compose(made, &below, 1, &chain, arena, where, err));
-    *part = made;
+    if (below == NULL || composed == NULL) return apr_no_memory(err, "the parts of a tensor");
+    *composed = *below;
+    APR_TRY(apr_tensor_compose(composed, &below, 1, &chain, arena, where, err));
+    *part = composed;
     return APR_OK;
 }
 
 apr_status apr_tensor_compose(apr_tensor *tensor, const apr_tensor *const *parts, size_t n_parts, const apr_chain *chain, apr_arena *arena,
                               const char *where, apr_error *err)
 {
-    apr_composed *const made = apr_arena_alloc(arena, sizeof *made);
+    apr_composed *const composed = apr_arena_alloc(arena, sizeof *composed);
     const apr_tensor **const sources = apr_arena_array(arena, n_parts, sizeof *sources);
 
     if (n_parts == 0) return apr_fail(err, APR_E_USAGE, "%s: tensor '%s' has no parts", where, tensor->name);
-    if (made == NULL || sources == NULL) return apr_no_memory(err, "the parts of a tensor");
+    if (composed == NULL || sources == NULL) return apr_no_memory(err, "the parts of a tensor");
     for (size_t i = 0; i < n_parts; i++) {
         sources[i] = parts[i];
         APR_TRY(compose_pending(&sources[i], arena, where, err));
     }
-    *made = (apr_composed){.parts = sources, .n_parts = n_parts, .chain = *chain};
+    *composed = (apr_composed){.parts = sources, .n_parts = n_parts, .chain = *chain};
     apr_shape shape = apr_tensor_shape(sources[0]);
-    APR_TRY(plan_chain(tensor, made, &shape, arena, where, err));
+    APR_TRY(plan_chain(tensor, composed, &shape, arena, where, err));
     reset_to_shape(tensor, &shape);
-    APR_TRY(choose_form(tensor, made, arena, err));
+    APR_TRY(choose_form(tensor, composed, arena, err));
     return apr_tensor_size(tensor, where, err);
 }
 
@@ -290,13 +291,14 @@ static apr_status compose_above(apr_tensor *tensor, const apr_chain *chain, apr_
  * merged. */
 static apr_status append_composed(apr_tensor *tensor, const apr_chain *chain, apr_arena *arena, const char *where, apr_error *err)
 {
-    const apr_composed *const made = tensor->made;
-    apr_chain whole = made->chain;
+    const apr_composed *const composed = tensor->composed;
+    apr_chain whole = composed->chain;
 
     if (apr_tensor_source(tensor) == APR_SOURCE_MERGED || !apr_chain_extend(&whole, chain))
         return compose_above(tensor, chain, arena, where, err);
-    if (whole.n_steps > 0 || made->n_parts != 1) return apr_tensor_compose(tensor, made->parts, made->n_parts, &whole, arena, where, err);
-    const apr_tensor *const below = made->parts[0]; /* the steps cancel: the tensor is its part again, with its scales */
+    if (whole.n_steps > 0 || composed->n_parts != 1)
+        return apr_tensor_compose(tensor, composed->parts, composed->n_parts, &whole, arena, where, err);
+    const apr_tensor *const below = composed->parts[0]; /* the steps cancel: the tensor is its part again, with its scales */
     const apr_shape shape = apr_tensor_shape(below);
     reset_to_shape(tensor, &shape);
     apr_tensor_take_values(tensor, below);
@@ -327,38 +329,38 @@ apr_status apr_tensor_append_steps(apr_tensor *tensor, const apr_chain *chain, a
 apr_status apr_tensor_merge(apr_tensor *tensor, const apr_tensor *value, const apr_merge *merge, apr_arena *arena, const char *where,
                             apr_error *err)
 {
-    apr_composed *const made = apr_arena_alloc(arena, sizeof *made);
+    apr_composed *const composed = apr_arena_alloc(arena, sizeof *composed);
     apr_merge *const kept = apr_arena_alloc(arena, sizeof *kept);
     apr_tensor *const below = apr_arena_alloc(arena, sizeof *below);
     const apr_tensor **const part = apr_arena_alloc(arena, sizeof *part);
     apr_shape shape = apr_tensor_shape(value);
 
-    if (made == NULL || kept == NULL || below == NULL || part == NULL) return apr_no_memory(err, "a merged tensor");
+    if (composed == NULL || kept == NULL || below == NULL || part == NULL) return apr_no_memory(err, "a merged tensor");
     *below = *value;
     *part = below;
     APR_TRY(compose_pending(part, arena, where, err));
     *kept = *merge;
     if (kept->a != NULL) APR_TRY(compose_pending(&kept->a, arena, where, err));
     if (kept->b != NULL) APR_TRY(compose_pending(&kept->b, arena, where, err));
-    *made =
+    *composed =
         (apr_composed){.parts = part, .n_parts = 1, .dtype = APR_F32, .lowest = APR_F32, .decodes = true, .computes = true, .merge = kept};
     shape.dtype = APR_F32;
     reset_to_shape(tensor, &shape);
-    tensor->made = made;
+    tensor->composed = composed;
     return apr_tensor_size(tensor, where, err);
 }
 
 const apr_tensor *apr_merge_base(const apr_tensor *tensor)
 {
-    const apr_composed *const made = tensor->made;
+    const apr_composed *const composed = tensor->composed;
     const apr_tensor *found = NULL;
 
     if (!apr_tensor_is_composed(tensor)) return NULL;
     if (apr_tensor_source(tensor) == APR_SOURCE_MERGED) {
-        found = apr_merge_base(made->merge->base);
-        return found != NULL ? found : made->merge->base;
+        found = apr_merge_base(composed->merge->base);
+        return found != NULL ? found : composed->merge->base;
     }
-    for (size_t i = 0; i < made->n_parts && found == NULL; i++) found = apr_merge_base(made->parts[i]);
+    for (size_t i = 0; i < composed->n_parts && found == NULL; i++) found = apr_merge_base(composed->parts[i]);
     return found;
 }
 
@@ -374,8 +376,8 @@ apr_dtype apr_default_type(const apr_tensor *tensor)
         const apr_tensor *const base = apr_merge_base(tensor);
         return is_plain(base) ? base->dtype : APR_DTYPE_COUNT;
     }
-    const apr_dtype first = apr_default_type(tensor->made->parts[0]); /* of several parts: their common type */
-    for (size_t i = 1; i < tensor->made->n_parts; i++)
-        if (apr_default_type(tensor->made->parts[i]) != first) return tensor->dtype;
+    const apr_dtype first = apr_default_type(tensor->composed->parts[0]); /* of several parts: their common type */
+    for (size_t i = 1; i < tensor->composed->n_parts; i++)
+        if (apr_default_type(tensor->composed->parts[i]) != first) return tensor->dtype;
     return first;
 }

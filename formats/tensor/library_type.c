@@ -21,7 +21,7 @@ static apr_dtype own_type(const apr_model *model)
 /* The tensor of the file that holds the numbers. */
 static const apr_tensor *lowest(const apr_tensor *tensor)
 {
-    while (apr_tensor_source(tensor) == APR_SOURCE_COMPOSED) tensor = tensor->made->parts[0];
+    while (apr_tensor_source(tensor) == APR_SOURCE_COMPOSED) tensor = tensor->composed->parts[0];
     return tensor;
 }
 

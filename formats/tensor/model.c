@@ -132,14 +132,14 @@ apr_status apr_tensor_size(apr_tensor *tensor, const char *where, apr_error *err
 
 apr_source apr_tensor_source(const apr_tensor *tensor)
 {
-    if (tensor->made != NULL) return tensor->made->merge != NULL ? APR_SOURCE_MERGED : APR_SOURCE_COMPOSED;
+    if (tensor->composed != NULL) return tensor->composed->merge != NULL ? APR_SOURCE_MERGED : APR_SOURCE_COMPOSED;
     if (tensor->packing != NULL) return APR_SOURCE_PACKED;
     return tensor->pending.kind != APR_STEP_NONE ? APR_SOURCE_REORDERED : APR_SOURCE_IN_ORDER;
 }
 
 const apr_tensor *apr_tensor_source_at(const apr_tensor *tensor, size_t i)
 {
-    if (apr_tensor_is_composed(tensor)) return i < tensor->made->n_parts ? tensor->made->parts[i] : NULL;
+    if (apr_tensor_is_composed(tensor)) return i < tensor->composed->n_parts ? tensor->composed->parts[i] : NULL;
     return apr_tensor_is_packed(tensor) && i < tensor->packing->n_parts ? tensor->packing->parts[i] : NULL;
 }
 
@@ -152,7 +152,7 @@ void apr_tensor_set_data(apr_tensor *tensor, const uint8_t *data)
 {
     tensor->data = data;
     tensor->pending = (apr_step){0};
-    tensor->made = NULL;
+    tensor->composed = NULL;
     tensor->packing = NULL;
 }
 
@@ -162,7 +162,7 @@ void apr_tensor_take_values(apr_tensor *tensor, const apr_tensor *from)
     tensor->data = from->data;
     tensor->n_bytes = from->n_bytes;
     tensor->pending = from->pending;
-    tensor->made = from->made;
+    tensor->composed = from->composed;
     tensor->packing = from->packing;
     tensor->scale = from->scale;
     tensor->scale_rows = from->scale_rows;

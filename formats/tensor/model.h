@@ -36,8 +36,8 @@ typedef enum {
     APR_SOURCE_IN_ORDER,  /* `data`, in the order of the rows */
     APR_SOURCE_REORDERED, /* `data` and a pending step: logical row r is at apr_tensor_row(t, r) */
     APR_SOURCE_PACKED,    /* several tensors of a checkpoint (`packing`); a pending step may permute its rows */
-    APR_SOURCE_COMPOSED,  /* other tensors, by a chain of steps (`made`) */
-    APR_SOURCE_MERGED,    /* another tensor, with an adapter (`made`) */
+    APR_SOURCE_COMPOSED,  /* other tensors, by a chain of steps (`composed`) */
+    APR_SOURCE_MERGED,    /* another tensor, with an adapter (`composed`) */
     APR_SOURCES
 } apr_source;
 
@@ -57,8 +57,8 @@ struct apr_tensor {
     const uint8_t *data;        /* borrowed; NULL in a layout, or when n_bytes is 0 */
     uint64_t n_bytes;
     apr_step pending; /* not yet applied: logical row r is stored at apr_tensor_row(t, r) */
-    const struct apr_composed
-        *made; /* not NULL: data is NULL, and the elements are composed from other tensors (formats/tensor/composed.h) */
+    /* Not NULL: data is NULL, and the elements are composed from other tensors (formats/tensor/composed.h). */
+    const struct apr_composed *composed;
 
     /* Provenance, where name or order was changed (otherwise NULL and empty). */
     const char *origin_name;

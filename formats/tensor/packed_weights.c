@@ -7,36 +7,36 @@
 #include <stdio.h>
 #include <string.h>
 
-const char *const apr_packed_endings[] = {".qweight",
-                                          ".qzeros",
-                                          ".scales",
-                                          ".g_idx", /* GPTQ, AWQ */
-                                          ".weight_packed",
-                                          ".weight_scale",
-                                          ".weight_zero_point",
-                                          ".weight_shape",
-                                          ".weight_g_idx", /* compressed-tensors */
-                                          ".weight_global_scale",
-                                          ".weight_scale_2", /* NVFP4 */
-                                          ".weight.absmax",
-                                          ".weight.quant_map",
-                                          ".weight.nested_absmax",
-                                          ".weight.nested_quant_map", /* bitsandbytes */
-                                          ".weight.quant_state.bitsandbytes__nf4",
-                                          ".weight.quant_state.bitsandbytes__fp4",
-                                          ".SCB",
-                                          ".weight_format",
-                                          ".weight_blocks",
-                                          ".weight_scales",
-                                          "_blocks",
-                                          "_scales", /* gpt-oss */
-                                          NULL};
+const char *const apr_packed_suffixes[] = {".qweight",
+                                           ".qzeros",
+                                           ".scales",
+                                           ".g_idx", /* GPTQ, AWQ */
+                                           ".weight_packed",
+                                           ".weight_scale",
+                                           ".weight_zero_point",
+                                           ".weight_shape",
+                                           ".weight_g_idx", /* compressed-tensors */
+                                           ".weight_global_scale",
+                                           ".weight_scale_2", /* NVFP4 */
+                                           ".weight.absmax",
+                                           ".weight.quant_map",
+                                           ".weight.nested_absmax",
+                                           ".weight.nested_quant_map", /* bitsandbytes */
+                                           ".weight.quant_state.bitsandbytes__nf4",
+                                           ".weight.quant_state.bitsandbytes__fp4",
+                                           ".SCB",
+                                           ".weight_format",
+                                           ".weight_blocks",
+                                           ".weight_scales",
+                                           "_blocks",
+                                           "_scales", /* gpt-oss */
+                                           NULL};
 
-/* The tensor whose name is the first n bytes of `name`, then `ending`; NULL when there is none. */
-static const apr_tensor *sibling(const apr_model *model, const char *name, size_t n, const char *ending)
+/* The tensor whose name is the first n bytes of `name`, then `suffix`; NULL when there is none. */
+static const apr_tensor *sibling(const apr_model *model, const char *name, size_t n, const char *suffix)
 {
     char text[1024];
-    const int length = snprintf(text, sizeof text, "%.*s%s", (int)n, name, ending);
+    const int length = snprintf(text, sizeof text, "%.*s%s", (int)n, name, suffix);
     return length > 0 && (size_t)length < sizeof text ? apr_model_find(model, text) : NULL;
 }
 
@@ -74,11 +74,11 @@ static const char *name_blocks(const apr_model *model, const apr_tensor *t, size
     return t->dtype == APR_U8 && scales != NULL && scales->dtype == APR_U8 ? "MXFP4 in blocks (gpt-oss)" : NULL;
 }
 
-/* What the ending of a tensor's name says. modelopt writes stacks of experts with the inputs before the outputs: a byte holds two inputs
+/* What the suffix of a tensor's name says. modelopt writes stacks of experts with the inputs before the outputs: a byte holds two inputs
  * that are K/2 rows apart. */
 static const struct {
-    const char *ending;
-    const char *name, *other; /* of the layout, if there is also a tensor with the other ending; NULL: without it */
+    const char *suffix;
+    const char *name, *other; /* of the layout, if there is also a tensor with the other suffix; NULL: without it */
     const char *(*find)(const apr_model *model, const apr_tensor *tensor, size_t stem); /* without a name: the layout's; NULL: none */
 } signs[] = {
     {".qweight", .find = name_qweight},
@@ -130,7 +130,7 @@ const apr_tensor *apr_find_packed(const apr_model *model, const char **layout)
     for (size_t i = 0; i < model->n_tensors; i++)
         for (size_t j = 0; j < sizeof signs / sizeof *signs; j++) {
             const apr_tensor *const tensor = &model->tensors[i];
-            const size_t stem = apr_stem_of(tensor->name, signs[j].ending);
+            const size_t stem = apr_stem_of(tensor->name, signs[j].suffix);
             *layout = stem > 0 ? name_by_sign(model, tensor, j, stem) : NULL;
             if (*layout != NULL && is_of_bound(model, tensor, stem)) *layout = NULL;
             if (*layout != NULL) return tensor;
@@ -154,7 +154,7 @@ apr_status apr_refuse_packed(const apr_model *model, const char *cannot, apr_err
 bool apr_is_activation_scale(const char *name, char *weight, size_t n_bytes)
 {
     static const struct {
-        const char *ending, *weight;
+        const char *suffix, *weight;
     } kinds[] = {
         {".input_scale", ".weight"},     {".input_scale_ub", ".weight"},     {".activation_scale", ".weight"},
         {".qscale_act", ".weight"},      {".input_global_scale", ".weight"}, {".output_scale", ".weight"},
@@ -162,7 +162,7 @@ bool apr_is_activation_scale(const char *name, char *weight, size_t n_bytes)
         {".kv_scale", ".k_proj.weight"},
     };
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
-        const size_t stem = apr_stem_of(name, kinds[i].ending);
+        const size_t stem = apr_stem_of(name, kinds[i].suffix);
         if (stem == 0) continue;
         if (weight != NULL) snprintf(weight, n_bytes, "%.*s%s", (int)stem, name, kinds[i].weight);
         return true;

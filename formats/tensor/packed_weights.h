@@ -22,8 +22,8 @@ const apr_tensor *apr_find_packed(const apr_model *model, const char **layout);
 /* APR_E_UNSUPPORTED with a message that names layout and tensor, if the model has packed weights. cannot: "run", "quantized", ... */
 apr_status apr_refuse_packed(const apr_model *model, const char *cannot, apr_error *err);
 
-/* Name endings of the parts of the packed weight "X.weight", each appended to X. NULL-terminated. */
-extern const char *const apr_packed_endings[];
+/* Suffixes of the names of the parts of the packed weight "X.weight", each appended to X. NULL-terminated. */
+extern const char *const apr_packed_suffixes[];
 
 /* Is `name` a scale of activations, keys or values? `weight` (a buffer of n_bytes; may be NULL) receives the name of the weight that it
  * accompanies. */

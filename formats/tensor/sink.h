@@ -90,14 +90,14 @@ void apr_sink_abandon(apr_sink *sink); /* NULL is fine */
 /* Size of the finished file or files in bytes. */
 uint64_t apr_sink_total_bytes(const apr_sink *sink);
 
-/* The format by the name's ending. A name that ends in '/', is a folder, or has no known ending means a folder. APR_FORMAT_NONE: the
- * name has another ending that looks like a file's. */
+/* The format by the name's suffix. A name that ends in '/', is a folder, or has no known suffix means a folder. APR_FORMAT_NONE: the
+ * name has another suffix that looks like a file's. */
 apr_format apr_format_of_path(const char *path);
 const char *apr_format_name(apr_format format);   /* "APR", "GGUF", "safetensors", ... */
-const char *apr_format_ending(apr_format format); /* ".apr"; NULL: a folder, or a format that is not written */
+const char *apr_format_suffix(apr_format format); /* ".apr"; NULL: a folder, or a format that is not written */
 /* ".apr or .gguf", for messages; returns text. */
 enum { APR_FORMAT_TEXT = 64 };
-const char *apr_format_endings(char text[APR_FORMAT_TEXT]);
+const char *apr_format_suffixes(char text[APR_FORMAT_TEXT]);
 
 /* What a file of that format and profile can hold, for code that chooses types, names and layouts. */
 typedef struct apr_container {

@@ -209,7 +209,7 @@ apr_status apr_gguf_vocab_obstacle(const apr_vocab *v, apr_arena *arena, const c
     apr_vocab view;
     APR_TRY(kind_view(v, &view, arena, err));
     const bool opened = apr_vocab_index_open(&index, &view, APR_ALL_TYPES);
-    const int64_t duplicate = index.twin;
+    const int64_t duplicate = index.duplicate_id;
     apr_vocab_index_close(&index);
     if (!opened) return apr_no_memory(err, "the vocabulary");
     if (duplicate >= 0) {

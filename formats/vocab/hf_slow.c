@@ -1,5 +1,6 @@
 /* hf_slow.c - brings the files of checkpoints without tokenizer.json into its form. */
 #include "formats/vocab/hf_slow.h"
+#include "formats/base/text.h"
 #include "formats/vocab/special_tokens.h"
 
 #include <stdio.h>
@@ -14,16 +15,10 @@ typedef struct special_texts {
     size_t n;
 } special_texts;
 
-static bool ends_with(const char *text, const char *ending)
-{
-    const size_t n = strlen(text), m = strlen(ending);
-    return n >= m && strcmp(text + n - m, ending) == 0;
-}
-
 /* True for keys such as "eos_token" (one text) and "additional_special_tokens" (several). */
 static bool names_specials(const cJSON *item)
 {
-    return item->string != NULL && (ends_with(item->string, "_token") || strcmp(item->string, "additional_special_tokens") == 0 ||
+    return item->string != NULL && (apr_ends_with(item->string, "_token") || strcmp(item->string, "additional_special_tokens") == 0 ||
                                     strcmp(item->string, "extra_special_tokens") == 0);
 }
 
@@ -160,7 +155,7 @@ static int by_id(const void *a, const void *b)
 /* added_tokens.json has no flags. Tokens written as <|...|> are special in every known model that has them. */
 static bool is_special(const listing *l, const added_token *token)
 {
-    bool special = is_named(&l->special, token->text) || (strncmp(token->text, "<|", 2) == 0 && ends_with(token->text, "|>"));
+    bool special = is_named(&l->special, token->text) || (apr_begins_with(token->text, "<|") && apr_ends_with(token->text, "|>"));
     if (token->flags != NULL) apr_json_get_bool(token->flags, "special", &special);
     return special;
 }

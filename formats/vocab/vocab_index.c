@@ -28,7 +28,7 @@ bool apr_vocab_index_open(apr_vocab_index *index, const apr_vocab *vocab, int ty
     bool has_empty = false;
 
     while (n_slots < 2 * vocab->n_tokens) n_slots *= 2;
-    *index = (apr_vocab_index){.vocab = vocab, .mask = n_slots - 1, .twin = -1};
+    *index = (apr_vocab_index){.vocab = vocab, .mask = n_slots - 1, .duplicate_id = -1};
     index->slots = calloc(n_slots, sizeof *index->slots);
     if (index->slots == NULL) return false;
     for (size_t id = 0; id < vocab->n_tokens; id++) {
@@ -36,13 +36,13 @@ bool apr_vocab_index_open(apr_vocab_index *index, const apr_vocab *vocab, int ty
         const int type = vocab->types != NULL ? vocab->types[id] : APR_TOKEN_NORMAL;
         if ((type_mask & 1 << (type & 15)) == 0) continue;
         if (token.n_bytes == 0) { /* cannot be found, and two of them are duplicates */
-            if (has_empty && index->twin < 0) index->twin = (int64_t)id;
+            if (has_empty && index->duplicate_id < 0) index->duplicate_id = (int64_t)id;
             has_empty = true;
             continue;
         }
         uint32_t *const slot = slot_of(index, token.text, token.n_bytes);
         if (*slot == 0) *slot = (uint32_t)id + 1;
-        else if (index->twin < 0) index->twin = (int64_t)id;
+        else if (index->duplicate_id < 0) index->duplicate_id = (int64_t)id;
     }
     return true;
 }

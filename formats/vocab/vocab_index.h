@@ -8,7 +8,7 @@ typedef struct apr_vocab_index {
     const apr_vocab *vocab; /* borrowed */
     uint32_t *slots;        /* id + 1; open addressing */
     size_t mask;
-    int64_t twin; /* an id with the same text as an earlier one, or -1 */
+    int64_t duplicate_id; /* an id with the same text as an earlier one, or -1 */
 } apr_vocab_index;
 
 /* Which tokens are indexed: those that are not empty, and whose type is in the mask of 1 << apr_token_type. */

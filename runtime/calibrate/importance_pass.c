@@ -5,12 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-apr_status apr_importance_pass_open(apr_importance_pass *p, const apr_layer_inputs *feeds, apr_error *err)
+apr_status apr_importance_pass_open(apr_importance_pass *p, const apr_layer_inputs *inputs, apr_error *err)
 {
-    *p = (apr_importance_pass){.feeds = feeds, .of = calloc(feeds->n_feeds + 1, sizeof *p->of)};
+    *p = (apr_importance_pass){.inputs = inputs, .of = calloc(inputs->n_inputs + 1, sizeof *p->of)};
     bool has_all = p->of != NULL;
-    for (size_t i = 0; i < feeds->n_feeds && has_all; i++) {
-        const apr_layer_input *const f = &feeds->feeds[i];
+    for (size_t i = 0; i < inputs->n_inputs && has_all; i++) {
+        const apr_layer_input *const f = &inputs->inputs[i];
         apr_layer_input_sums *const s = &p->of[i];
         s->n_matrices = f->n_experts > 0 ? f->n_experts : 1;
         s->sums = calloc((size_t)(s->n_matrices * f->width) + 1, sizeof *s->sums);
@@ -24,7 +24,7 @@ apr_status apr_importance_pass_open(apr_importance_pass *p, const apr_layer_inpu
 
 void apr_importance_pass_close(apr_importance_pass *p)
 {
-    for (size_t i = 0; p->of != NULL && i < p->feeds->n_feeds; i++) {
+    for (size_t i = 0; p->of != NULL && i < p->inputs->n_inputs; i++) {
         free(p->of[i].sums);
         free(p->of[i].counts);
     }
@@ -37,16 +37,16 @@ typedef struct gpu_sums {
     const apr_importance_pass *pass;
     const apr_cuda_api *cuda;
     apr_cuda_device *device;
-    double *sums;   /* on the device: the sums of all feeds without experts, one after another */
-    int64_t *first; /* [n_feeds] of each; -1: a feed of experts */
+    double *sums;   /* on the device: the sums of all inputs without experts, one after another */
+    int64_t *first; /* [n_inputs] of each; -1: an input of experts */
     int64_t n;
 } gpu_sums;
 
-static apr_status not_finite(const apr_importance_pass *p, size_t feed, apr_error *err)
+static apr_status not_finite(const apr_importance_pass *p, size_t input, apr_error *err)
 {
     return apr_fail(err, APR_E_NO,
                     "an input of layer %d is not finite: the importance of this model's weights cannot be measured with this text",
-                    p->feeds->feeds[feed].layer);
+                    p->inputs->inputs[input].layer);
 }
 
 static bool is_finite(const double *sums, int64_t n)
@@ -56,16 +56,16 @@ static bool is_finite(const double *sums, int64_t n)
     return isfinite(all);
 }
 
-static apr_status add(void *user, size_t feed, int64_t expert, int64_t n_rows, const float *rows, apr_error *err)
+static apr_status add(void *user, size_t input, int64_t expert, int64_t n_rows, const float *rows, apr_error *err)
 {
     const apr_importance_pass *const p = ((const gpu_sums *)user)->pass;
-    const int64_t width = p->feeds->feeds[feed].width, e = expert >= 0 ? expert : 0;
-    double *const sums = p->of[feed].sums + e * width;
+    const int64_t width = p->inputs->inputs[input].width, e = expert >= 0 ? expert : 0;
+    double *const sums = p->of[input].sums + e * width;
 
     for (int64_t r = 0; r < n_rows; r++)
         for (int64_t j = 0; j < width; j++) sums[j] += (double)rows[r * width + j] * (double)rows[r * width + j];
-    p->of[feed].counts[e] += (double)n_rows;
-    return is_finite(sums, width) ? APR_OK : not_finite(p, feed, err);
+    p->of[input].counts[e] += (double)n_rows;
+    return is_finite(sums, width) ? APR_OK : not_finite(p, input, err);
 }
 
 /* --- on a GPU: the sums are where the rows are, during a window --- */
@@ -75,12 +75,12 @@ static apr_status open_on_gpu(gpu_sums *g, const apr_importance_pass *p, const a
 {
     void *there = NULL;
 
-    *g = (gpu_sums){.pass = p, .first = calloc(p->feeds->n_feeds + 1, sizeof *g->first)};
+    *g = (gpu_sums){.pass = p, .first = calloc(p->inputs->n_inputs + 1, sizeof *g->first)};
     if (g->first == NULL) return apr_no_memory(err, "sums of squares");
-    for (size_t i = 0; i < p->feeds->n_feeds; i++) {
-        const bool has_experts = p->feeds->feeds[i].n_experts > 0;
+    for (size_t i = 0; i < p->inputs->n_inputs; i++) {
+        const bool has_experts = p->inputs->inputs[i].n_experts > 0;
         g->first[i] = has_experts ? -1 : g->n;
-        if (!has_experts) g->n += p->feeds->feeds[i].width;
+        if (!has_experts) g->n += p->inputs->inputs[i].width;
     }
     g->device = apr_session_n_places(session) == 1 ? apr_trace_device(session, &g->cuda) : NULL;
     if (g->device == NULL || g->n == 0) return APR_OK;
@@ -103,8 +103,8 @@ static apr_status copy_sums(const gpu_sums *g, bool back, apr_error *err)
                         : back      ? g->cuda->download(g->device, all, g->sums, n_bytes, err)
                                     : APR_OK;
 
-    for (size_t i = 0; i < g->pass->feeds->n_feeds && status == APR_OK; i++) {
-        const int64_t width = g->pass->feeds->feeds[i].width;
+    for (size_t i = 0; i < g->pass->inputs->n_inputs && status == APR_OK; i++) {
+        const int64_t width = g->pass->inputs->inputs[i].width;
         double *const here = g->pass->of[i].sums, *const there = all + g->first[i];
         if (g->first[i] < 0) continue;
         memcpy(back ? here : there, back ? there : here, (size_t)width * sizeof *here);
@@ -115,11 +115,11 @@ static apr_status copy_sums(const gpu_sums *g, bool back, apr_error *err)
     return status;
 }
 
-static apr_status add_on_gpu(void *user, size_t feed, int64_t n_rows, const float *rows, apr_error *err)
+static apr_status add_on_gpu(void *user, size_t input, int64_t n_rows, const float *rows, apr_error *err)
 {
     const gpu_sums *const g = user;
-    g->pass->of[feed].counts[0] += (double)n_rows;
-    return g->cuda->column_squares(g->device, rows, n_rows, g->pass->feeds->feeds[feed].width, g->sums + g->first[feed], err);
+    g->pass->of[input].counts[0] += (double)n_rows;
+    return g->cuda->column_squares(g->device, rows, n_rows, g->pass->inputs->inputs[input].width, g->sums + g->first[input], err);
 }
 
 apr_status apr_importance_pass_add(apr_importance_pass *p, apr_session *session, const bool *wanted, const int32_t *ids, int64_t n_ids,
@@ -130,7 +130,7 @@ apr_status apr_importance_pass_add(apr_importance_pass *p, apr_session *session,
     const apr_pass pass = {.wanted = wanted, .visit = add, .visit_device = g.sums != NULL ? add_on_gpu : NULL, .queues = true, .user = &g};
 
     if (status == APR_OK && g.sums != NULL) status = copy_sums(&g, false, err);
-    if (status == APR_OK) status = apr_layer_inputs_visit(p->feeds, session, &pass, ids, n_ids, err);
+    if (status == APR_OK) status = apr_layer_inputs_visit(p->inputs, session, &pass, ids, n_ids, err);
     if (status == APR_OK && g.sums != NULL) status = copy_sums(&g, true, err);
     close_on_gpu(&g);
     return status;

@@ -1,6 +1,6 @@
 /* runtime/calibrate/importance_pass.h - sums of squares of each matrix's inputs, window by window.
  *
- * Sums are in double and belong to feeds (inputs.h): matrices with the same input share them. Windows are added in order, so the sums do
+ * Sums are in double and belong to inputs (inputs.h): matrices with the same input share them. Windows are added in order, so the sums do
  * not depend on where a pass was interrupted. */
 #ifndef APR_RUNTIME_CALIBRATE_IMPORTANCE_PASS_H
 #define APR_RUNTIME_CALIBRATE_IMPORTANCE_PASS_H
@@ -14,11 +14,11 @@ typedef struct apr_layer_input_sums {
 } apr_layer_input_sums;
 
 typedef struct apr_importance_pass {
-    const apr_layer_inputs *feeds;
-    apr_layer_input_sums *of; /* [n_feeds] */
+    const apr_layer_inputs *inputs;
+    apr_layer_input_sums *of; /* [n_inputs] */
 } apr_importance_pass;
 
-apr_status apr_importance_pass_open(apr_importance_pass *pass, const apr_layer_inputs *feeds, apr_error *err);
+apr_status apr_importance_pass_open(apr_importance_pass *pass, const apr_layer_inputs *inputs, apr_error *err);
 void apr_importance_pass_close(apr_importance_pass *pass);
 
 /* Adds one window of tokens. wanted: see apr_pass. APR_E_NO: an input is not finite; the sums are invalid then. */

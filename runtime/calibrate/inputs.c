@@ -9,46 +9,46 @@ enum { GATE, UP, DOWN, GATE_BIAS, UP_BIAS, DOWN_BIAS }; /* weight slots of APR_O
 
 /* --- which matrix reads what --- */
 
-static size_t find_or_add(apr_layer_inputs *f, apr_layer_input feed)
+static size_t find_or_add(apr_layer_inputs *f, apr_layer_input input)
 {
-    for (size_t i = 0; i < f->n_feeds; i++) {
-        const apr_layer_input *const known = &f->feeds[i];
-        const bool is_routed = feed.n_experts > 0; /* another routing is another feed */
-        if (known->value == feed.value && known->is_expert_hidden == feed.is_expert_hidden && known->n_experts == feed.n_experts &&
-            known->width == feed.width && (!is_routed || known->op == feed.op))
+    for (size_t i = 0; i < f->n_inputs; i++) {
+        const apr_layer_input *const known = &f->inputs[i];
+        const bool is_routed = input.n_experts > 0; /* another routing is another input */
+        if (known->value == input.value && known->is_expert_hidden == input.is_expert_hidden && known->n_experts == input.n_experts &&
+            known->width == input.width && (!is_routed || known->op == input.op))
             return i;
     }
-    f->feeds[f->n_feeds] = feed;
-    return f->n_feeds++;
+    f->inputs[f->n_inputs] = input;
+    return f->n_inputs++;
 }
 
-static void add(apr_layer_inputs *f, const apr_session *session, int slot, apr_layer_input feed)
+static void add(apr_layer_inputs *f, const apr_session *session, int slot, apr_layer_input input)
 {
     int64_t n;
     if (apr_trace_tensors(session, slot, &n) == NULL || n == 0) return;
-    const size_t at = find_or_add(f, feed);
-    for (size_t i = 0; i < f->n_fed; i++)
-        if (f->fed[i].slot == slot && f->fed[i].feed == at) return;
-    f->fed[f->n_fed++] = (apr_layer_input_reader){slot, at};
+    const size_t at = find_or_add(f, input);
+    for (size_t i = 0; i < f->n_readers; i++)
+        if (f->readers[i].slot == slot && f->readers[i].input == at) return;
+    f->readers[f->n_readers++] = (apr_layer_input_reader){slot, at};
 }
 
 static void add_op(apr_layer_inputs *f, const apr_session *session, const apr_program *program, const apr_op *op)
 {
-    apr_layer_input feed = {.op = (size_t)(op - program->ops), .value = op->in[0], .layer = op->layer};
+    apr_layer_input input = {.op = (size_t)(op - program->ops), .value = op->in[0], .layer = op->layer};
 
     if (op->kind == APR_OP_LINEAR && !op->args.linear.heads.transposed) {
         const int64_t n_heads = op->args.linear.heads.n;
-        feed.width = program->values[op->in[0]].width / (n_heads > 0 ? n_heads : 1);
-        add(f, session, op->weight[0], feed);
+        input.width = program->values[op->in[0]].width / (n_heads > 0 ? n_heads : 1);
+        add(f, session, op->weight[0], input);
     }
     if (op->kind == APR_OP_EXPERTS) {
-        feed.width = op->args.experts.n_in;
-        feed.n_experts = op->args.experts.n_experts;
-        add(f, session, op->weight[GATE], feed);
-        add(f, session, op->weight[UP], feed);
-        feed.is_expert_hidden = true;
-        feed.width = op->args.experts.n_mid;
-        add(f, session, op->weight[DOWN], feed);
+        input.width = op->args.experts.n_in;
+        input.n_experts = op->args.experts.n_experts;
+        add(f, session, op->weight[GATE], input);
+        add(f, session, op->weight[UP], input);
+        input.is_expert_hidden = true;
+        input.width = op->args.experts.n_mid;
+        add(f, session, op->weight[DOWN], input);
     }
 }
 
@@ -56,9 +56,9 @@ apr_status apr_layer_inputs_of(apr_layer_inputs *f, const apr_session *session, 
 {
     const apr_program *const program = apr_session_program(session);
 
-    *f = (apr_layer_inputs){.feeds = calloc(2 * program->n_ops + 1, sizeof *f->feeds),
-                            .fed = calloc(3 * program->n_ops + 1, sizeof *f->fed)};
-    if (f->feeds == NULL || f->fed == NULL) {
+    *f = (apr_layer_inputs){.inputs = calloc(2 * program->n_ops + 1, sizeof *f->inputs),
+                            .readers = calloc(3 * program->n_ops + 1, sizeof *f->readers)};
+    if (f->inputs == NULL || f->readers == NULL) {
         apr_layer_inputs_close(f);
         return apr_no_memory(err, "the inputs of a model");
     }
@@ -68,29 +68,29 @@ apr_status apr_layer_inputs_of(apr_layer_inputs *f, const apr_session *session, 
 
 void apr_layer_inputs_close(apr_layer_inputs *f)
 {
-    free(f->feeds);
-    free(f->fed);
+    free(f->inputs);
+    free(f->readers);
     *f = (apr_layer_inputs){0};
 }
 
 /* --- buffers of a visit --- */
 
 typedef struct visit {
-    const apr_layer_inputs *feeds;
+    const apr_layer_inputs *inputs;
     const apr_pass *pass;
-    size_t n_wanted_left; /* feeds still to be seen in the batch */
-    bool stops, stopped;  /* after the last wanted feed: may stop, has stopped */
+    size_t n_wanted_left; /* inputs still to be seen in the batch */
+    bool stops, stopped;  /* after the last wanted input: may stop, has stopped */
     int n_threads;
     float *rows, *routes, *hidden[2], *bias, *work;
     float *matrix; /* an expert's decoded matrix, if it is composed */
 } visit;
 
-static bool is_wanted(const visit *v, size_t feed) { return v->pass->wanted == NULL || v->pass->wanted[feed]; }
+static bool is_wanted(const visit *v, size_t input) { return v->pass->wanted == NULL || v->pass->wanted[input]; }
 
 static size_t count_wanted(const visit *v)
 {
     size_t n = 0;
-    for (size_t i = 0; i < v->feeds->n_feeds; i++) n += is_wanted(v, i);
+    for (size_t i = 0; i < v->inputs->n_inputs; i++) n += is_wanted(v, i);
     return n;
 }
 
@@ -109,8 +109,8 @@ static apr_status allocate(visit *v, const apr_session *session, apr_error *err)
     const int64_t n_batch = apr_session_plan(session)->n_batch;
     int64_t width = 1, n_routes = 1, n_hidden = 1, n_matrix = 1;
 
-    for (size_t i = 0; i < v->feeds->n_feeds; i++) {
-        const apr_op *const op = &program->ops[v->feeds->feeds[i].op];
+    for (size_t i = 0; i < v->inputs->n_inputs; i++) {
+        const apr_op *const op = &program->ops[v->inputs->inputs[i].op];
         width = larger(width, program->values[op->in[0]].width);
         if (op->kind != APR_OP_EXPERTS) continue;
         n_routes = larger(n_routes, program->values[op->in[1]].width);
@@ -219,7 +219,7 @@ static const float *make_hidden(const visit *v, const apr_session *session, cons
     return up;
 }
 
-/* Visits both feeds of an experts operation; SIZE_MAX: not wanted. */
+/* Visits both inputs of an experts operation; SIZE_MAX: not wanted. */
 static apr_status visit_experts(const visit *v, apr_session *session, const apr_op *op, size_t input, size_t hidden, apr_error *err)
 {
     const apr_experts_args *const a = &op->args.experts;
@@ -240,26 +240,26 @@ static apr_status visit_experts(const visit *v, apr_session *session, const apr_
 
 /* --- after every operation --- */
 
-static apr_status visit_linear(const visit *v, apr_session *session, const apr_op *op, size_t feed, apr_error *err)
+static apr_status visit_linear(const visit *v, apr_session *session, const apr_op *op, size_t input, apr_error *err)
 {
-    const int64_t n_heads = apr_session_program(session)->values[op->in[0]].width / v->feeds->feeds[feed].width;
+    const int64_t n_heads = apr_session_program(session)->values[op->in[0]].width / v->inputs->inputs[input].width;
     const int64_t n_rows = apr_trace_n_tokens(session) * n_heads;
     const float *const on_device = v->pass->visit_device != NULL ? apr_trace_device_value(session, op->in[0]) : NULL;
 
     if (on_device != NULL) {
         if (!v->pass->queues) APR_TRY(apr_trace_wait(session, op->in[0], err));
-        return v->pass->visit_device(v->pass->user, feed, n_rows, on_device, err);
+        return v->pass->visit_device(v->pass->user, input, n_rows, on_device, err);
     }
     APR_TRY(apr_trace_read(session, op->in[0], v->rows, err));
-    return v->pass->visit(v->pass->user, feed, -1, n_rows, v->rows, err);
+    return v->pass->visit(v->pass->user, input, -1, n_rows, v->rows, err);
 }
 
-/* The wanted feeds that this operation is the first to read: at most two. */
-static size_t feeds_of_op(const visit *v, size_t op, size_t found[2])
+/* The wanted inputs that this operation is the first to read: at most two. */
+static size_t inputs_of_op(const visit *v, size_t op, size_t found[2])
 {
     size_t n = 0;
-    for (size_t i = 0; i < v->feeds->n_feeds && n < 2; i++)
-        if (v->feeds->feeds[i].op == op && is_wanted(v, i)) found[n++] = i;
+    for (size_t i = 0; i < v->inputs->n_inputs && n < 2; i++)
+        if (v->inputs->inputs[i].op == op && is_wanted(v, i)) found[n++] = i;
     return n;
 }
 
@@ -267,11 +267,11 @@ static apr_status watch(void *user, apr_session *session, const apr_op *op, apr_
 {
     visit *const v = user;
     size_t found[2];
-    const size_t n = feeds_of_op(v, (size_t)(op - apr_session_program(session)->ops), found);
+    const size_t n = inputs_of_op(v, (size_t)(op - apr_session_program(session)->ops), found);
 
     if (n == 0) return APR_OK;
     if (op->kind == APR_OP_EXPERTS) {
-        const bool last_is_middle = v->feeds->feeds[found[n - 1]].is_expert_hidden;
+        const bool last_is_middle = v->inputs->inputs[found[n - 1]].is_expert_hidden;
         const size_t hidden = last_is_middle ? found[n - 1] : SIZE_MAX, input = n == 2 || !last_is_middle ? found[0] : SIZE_MAX;
         APR_TRY(visit_experts(v, session, op, input, hidden, err));
     } else {
@@ -283,11 +283,11 @@ static apr_status watch(void *user, apr_session *session, const apr_op *op, apr_
     return apr_fail(err, APR_E_NO, "the last wanted input has been seen");
 }
 
-apr_status apr_layer_inputs_visit(const apr_layer_inputs *feeds, apr_session *session, const apr_pass *pass, const int32_t *ids,
+apr_status apr_layer_inputs_visit(const apr_layer_inputs *inputs, apr_session *session, const apr_pass *pass, const int32_t *ids,
                                   int64_t n_ids, apr_error *err)
 {
     const int64_t n_batch = apr_session_plan(session)->n_batch;
-    visit v = {.feeds = feeds, .pass = pass, .stops = n_ids <= n_batch};
+    visit v = {.inputs = inputs, .pass = pass, .stops = n_ids <= n_batch};
     apr_error failure = {0};
 
     apr_status status = allocate(&v, session, err);

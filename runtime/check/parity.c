@@ -78,8 +78,8 @@ apr_difference apr_difference_of(const float *reference, const float *other, int
  * models have longer sums. */
 static apr_parity_bound backend_bound(apr_op_kind kind, bool fp16_products)
 {
-    const apr_op_spec *const card = apr_op_specs[kind];
-    return fp16_products && card->fp16_bound.reason != NULL ? card->fp16_bound : card->bound;
+    const apr_op_spec *const spec = apr_op_specs[kind];
+    return fp16_products && spec->fp16_bound.reason != NULL ? spec->fp16_bound : spec->bound;
 }
 
 /* Bounds relative to the largest logit. Weights in 16 bits are exact on both sides, so only the order of sums and the roundings below

@@ -417,7 +417,7 @@ static apr_status compare_on(apr_verify_report *report, const char *name, const 
 
 static apr_status check_divergence(apr_verify_report *report, apr_error *err)
 {
-    const apr_verify_extra_text *const passage = &report->input->passage;
+    const apr_verify_extra_text *const extra_text = &report->input->extra_text;
 
     if (apr_session_program(report->input->reference.session)->vocab_size !=
         apr_session_program(report->input->other.session)->vocab_size) {
@@ -425,7 +425,7 @@ static apr_status check_divergence(apr_verify_report *report, apr_error *err)
         return APR_OK;
     }
     APR_TRY(compare_on(report, "built-in text", apr_verify_text, strlen(apr_verify_text), err));
-    return passage->text == NULL ? APR_OK : compare_on(report, passage->name, passage->text, passage->n_bytes, err);
+    return extra_text->text == NULL ? APR_OK : compare_on(report, extra_text->name, extra_text->text, extra_text->n_bytes, err);
 }
 
 /* --- greedy answers of both models to the same prompts --- */

@@ -78,13 +78,13 @@ typedef struct apr_verify_extra_text {
 } apr_verify_extra_text;
 
 typedef struct apr_verify_input {
-    apr_subject reference, other;  /* sessions of the same sizes; the context is at least APR_VERIFY_CONTEXT tokens and one window */
-    apr_session_usage used;        /* memory of the other's session, measured before the reference's session was opened */
-    apr_verify_extra_text passage; /* text NULL: only the built-in text */
-    int64_t window, n_answer;      /* tokens of a window (begins with an empty KV cache); largest length of a greedy answer */
-    uint64_t control_limit;        /* bytes that the control of the weights may use; 0: no control, and divergence is not checked */
-    bool no_backends;              /* skip the comparison of the backend with the reference backend */
-    bool shares_heap;              /* other threads may allocate meanwhile: what the heap says of memory is not checked */
+    apr_subject reference, other;     /* sessions of the same sizes; the context is at least APR_VERIFY_CONTEXT tokens and one window */
+    apr_session_usage used;           /* memory of the other's session, measured before the reference's session was opened */
+    apr_verify_extra_text extra_text; /* text NULL: only the built-in text */
+    int64_t window, n_answer;         /* tokens of a window (begins with an empty KV cache); largest length of a greedy answer */
+    uint64_t control_limit;           /* bytes that the control of the weights may use; 0: no control, and divergence is not checked */
+    bool no_backends;                 /* skip the comparison of the backend with the reference backend */
+    bool shares_heap;                 /* other threads may allocate meanwhile: what the heap says of memory is not checked */
     apr_progress progress;
 } apr_verify_input;
 

@@ -264,7 +264,7 @@ __attribute__((format(printf, 5, 6))) static void set_line(draft *d, apr_line_id
 static uint64_t composed_bytes(const draft *d, size_t weight)
 {
     const bool is_matrix = (d->program->weights[weight].uses & (APR_USE_MULTIPLIED | APR_USE_ROWS)) != 0;
-    return d->plan->judged == APR_ON_HOST && is_matrix && d->options->made_bytes != NULL ? d->options->made_bytes[weight] : 0;
+    return d->plan->judged == APR_ON_HOST && is_matrix && d->options->composed_bytes != NULL ? d->options->composed_bytes[weight] : 0;
 }
 
 static void composed_line(draft *d)
@@ -498,10 +498,10 @@ static void host_workspace(const draft *d, size_t *slice, size_t *shared)
     *shared = 0;
     for (size_t i = 0; i < d->program->n_ops; i++) {
         const apr_op *const op = &d->program->ops[i];
-        const apr_op_spec *const card = apr_op_specs[op->kind];
+        const apr_op_spec *const spec = apr_op_specs[op->kind];
         if (!has_op(d, i)) continue;
-        const size_t own = card->host_floats != NULL ? card->host_floats(d->program, op) : 0;
-        const size_t all = card->host_shared != NULL ? card->host_shared(d->program, op, &sizes) : 0;
+        const size_t own = spec->host_floats != NULL ? spec->host_floats(d->program, op) : 0;
+        const size_t all = spec->host_shared != NULL ? spec->host_shared(d->program, op, &sizes) : 0;
         if (own > *slice) *slice = own;
         if (all > *shared) *shared = all;
     }
@@ -535,10 +535,10 @@ static uint64_t device_workspace(const draft *d, apr_plan_speed pace)
     uint64_t most = 0;
 
     for (size_t i = 0; i < program->n_ops; i++) {
-        const apr_op_spec *const card = apr_op_specs[program->ops[i].kind];
+        const apr_op_spec *const spec = apr_op_specs[program->ops[i].kind];
         if (!has_op(d, i)) continue;
-        uint64_t wanted = card->device_bytes != NULL ? card->device_bytes(program, &program->ops[i], &sizes) : 0;
-        if (card->kind == APR_OP_EXPERTS) wanted += of_slots;
+        uint64_t wanted = spec->device_bytes != NULL ? spec->device_bytes(program, &program->ops[i], &sizes) : 0;
+        if (spec->kind == APR_OP_EXPERTS) wanted += of_slots;
         if (wanted > most) most = wanted;
     }
     if (d->plan->n_sequences > 1 && widest_input(d) > 0) {

@@ -49,7 +49,7 @@ typedef struct apr_plan_options {
     const char *weights_location; /* location of host weights, for the reason; NULL: "mapped from the file" */
     /* [program->n_weights] bytes of each slot in the file (scales included), 0: absent. NULL: 16-bit numbers, without optional weights. */
     const uint64_t *weight_bytes;
-    const uint64_t *made_bytes; /* [program->n_weights] the part of weight_bytes that is composed from other tensors; NULL: none */
+    const uint64_t *composed_bytes; /* [program->n_weights] the part of weight_bytes that is composed from other tensors; NULL: none */
     /* [program->n_weights] padding of expert stacks on a device (apr_plan_padded_weights). NULL: rows are not padded, and their products
      * are slow. */
     const uint64_t *padding_bytes;
@@ -180,7 +180,7 @@ uint64_t apr_plan_tensor_bytes(const apr_tensor *tensor);
 void apr_plan_default_weights(const apr_program *program, uint64_t *bytes);
 /* Fills bytes[program->n_weights] from a model's tensors: apr_plan_tensor_bytes of each, 0 for missing ones. */
 void apr_plan_model_weights(const apr_program *program, const apr_model *model, uint64_t *bytes);
-/* The same for composed tensors only (apr_tensor.made). */
+/* The same for composed tensors only (apr_tensor.composed). */
 void apr_plan_composed_weights(const apr_program *program, const apr_model *model, uint64_t *bytes);
 /* Fills bytes[program->n_weights] with the padding that a device copy of expert stacks needs if rows end within a tile
  * (kernels/cuda/decode_gemv_args.h); 0 for other weights, and if no kernel wants them padded. dtypes: of each weight on the device. */

@@ -46,7 +46,7 @@ static uint64_t budget_of(const apr_plans *plans, const apr_plans_options *o, in
 }
 
 static apr_status plan_place(apr_plans *plans, int place, const apr_program *program, const apr_plans_options *o, uint64_t *bytes,
-                             uint64_t *made, apr_error *err)
+                             uint64_t *composed_bytes, apr_error *err)
 {
     const bool on_device = plans->partition.on[place] == APR_ON_DEVICE;
     const bool is_host_part = o->n_devices > 0 && !on_device;
@@ -61,10 +61,10 @@ static apr_status plan_place(apr_plans *plans, int place, const apr_program *pro
     memcpy(bytes, is_host_part ? o->host_weight_bytes : o->each.weight_bytes, program->n_weights * sizeof *bytes);
     APR_TRY(apr_partition_keep_weights(&plans->partition, program, place, bytes, err));
     options.weight_bytes = bytes;
-    if (o->each.made_bytes != NULL) {
-        memcpy(made, o->each.made_bytes, program->n_weights * sizeof *made);
-        APR_TRY(apr_partition_keep_weights(&plans->partition, program, place, made, err));
-        options.made_bytes = made;
+    if (o->each.composed_bytes != NULL) {
+        memcpy(composed_bytes, o->each.composed_bytes, program->n_weights * sizeof *composed_bytes);
+        APR_TRY(apr_partition_keep_weights(&plans->partition, program, place, composed_bytes, err));
+        options.composed_bytes = composed_bytes;
     }
     if (plans->partition.n_places > 1) options.padding_bytes = NULL; /* fused decoding, which reads these, needs a single place */
     if (!on_device) {
@@ -77,17 +77,18 @@ static apr_status plan_place(apr_plans *plans, int place, const apr_program *pro
 
 static apr_status make_at_a_pace(apr_plans *plans, const apr_program *program, const apr_plans_options *options, apr_error *err)
 {
-    uint64_t *const bytes = malloc((program->n_weights + 1) * sizeof *bytes), *const made = malloc((program->n_weights + 1) * sizeof *made);
+    uint64_t *const bytes = malloc((program->n_weights + 1) * sizeof *bytes), *const composed_bytes =
+                                                                                  malloc((program->n_weights + 1) * sizeof *composed_bytes);
 
     *plans = (apr_plans){0};
     apr_status status =
-        bytes != NULL && made != NULL ? divide(plans, program, options, err) : apr_no_memory(err, "the sizes of the weights");
+        bytes != NULL && composed_bytes != NULL ? divide(plans, program, options, err) : apr_no_memory(err, "the sizes of the weights");
     const int n = status == APR_OK ? plans->partition.n_places : 0;
     if (status == APR_OK) plans->plans = apr_arena_array(&plans->partition.arena, (size_t)n, sizeof *plans->plans);
     if (status == APR_OK && plans->plans == NULL) status = apr_no_memory(err, "the plans");
-    for (int i = 0; i < n && status == APR_OK; i++) status = plan_place(plans, i, program, options, bytes, made, err);
+    for (int i = 0; i < n && status == APR_OK; i++) status = plan_place(plans, i, program, options, bytes, composed_bytes, err);
     free(bytes);
-    free(made);
+    free(composed_bytes);
     if (status != APR_OK) apr_plans_close(plans);
     return status;
 }

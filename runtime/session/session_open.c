@@ -290,7 +290,7 @@ static apr_status plan_place(apr_session *s, apr_session_place *at, const weight
     apr_plan_composed_weights(&s->program, s->model, t->composed_bytes);
     APR_TRY(apr_partition_keep_weights(&s->partition, &s->program, at->index, t->bytes, err));
     APR_TRY(apr_partition_keep_weights(&s->partition, &s->program, at->index, t->composed_bytes, err));
-    options.made_bytes = t->composed_bytes;
+    options.composed_bytes = t->composed_bytes;
     options.weight_bytes = t->bytes;
     options.weight_dtypes = on_device ? t->dtypes : NULL;
     note_weights(s, options.weight_dtypes, t->notes);

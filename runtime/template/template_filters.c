@@ -135,19 +135,19 @@ FILTER(do_truncate)
 {
     const size_t mark = vm->out.n_bytes;
     apr_tpl_text text, end = {"...", 3};
-    apr_tpl_value ending = apr_tpl_string("...", 3);
+    apr_tpl_value suffix = apr_tpl_string("...", 3);
     int64_t length, leeway;
     APR_TRY(apr_tpl_want_text(vm, a, "the input of truncate", &text));
     APR_TRY(apr_tpl_want_int(vm, &a[1], "the length of truncate", 255, &length));
     APR_TRY(apr_tpl_want_int(vm, &a[4], "the leeway of truncate", 5, &leeway));
-    if (a[3].kind != TPL_ABSENT) ending = a[3];
-    APR_TRY(apr_tpl_want_text(vm, &ending, "the end of truncate", &end));
+    if (a[3].kind != TPL_ABSENT) suffix = a[3];
+    APR_TRY(apr_tpl_want_text(vm, &suffix, "the end of truncate", &end));
     const int64_t n_end = (int64_t)apr_tpl_n_chars(end);
     if (length < n_end || leeway < 0) return apr_tpl_fail(vm, APR_E_DAMAGED, "the length of truncate is shorter than its end text");
     *out = a[0];
     if ((int64_t)apr_tpl_n_chars(text) - leeway <= length) return APR_OK;
     text.n_bytes = apr_tpl_char_offset(text, (size_t)(length - n_end));
-    if (apr_tpl_is_markup(a)) APR_TRY(apr_tpl_escape_other(vm, &ending, &end));
+    if (apr_tpl_is_markup(a)) APR_TRY(apr_tpl_escape_other(vm, &suffix, &end));
     APR_TRY(apr_tpl_put_text(vm, apr_tpl_is_true(&a[2]) ? text : whole_words(text)));
     APR_TRY(apr_tpl_put_text(vm, end));
     return apr_tpl_take(vm, mark, out);

@@ -70,13 +70,13 @@ static apr_status encode(const apr_tokenizer *tokenizer, apr_token_work *work, c
 /* True for punctuation and endings that the decoder of tokenizer.json joins to the word before (its cleanup). */
 static bool joins_left(const char *text, size_t n_bytes)
 {
-    static const char *const signs[] = {".", "?", "!", ","}, *const endings[] = {"n't", "'m", "'s", "'ve", "'re"};
+    static const char *const signs[] = {".", "?", "!", ","}, *const suffixes[] = {"n't", "'m", "'s", "'ve", "'re"};
 
     for (size_t i = 0; i < sizeof signs / sizeof *signs; i++)
         if (n_bytes > 0 && text[0] == signs[i][0]) return true;
-    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
-        const size_t n = strlen(endings[i]);
-        if (n_bytes >= n && memcmp(text, endings[i], n) == 0) return true;
+    for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes; i++) {
+        const size_t n = strlen(suffixes[i]);
+        if (n_bytes >= n && memcmp(text, suffixes[i], n) == 0) return true;
     }
     return false;
 }

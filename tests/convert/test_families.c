@@ -97,10 +97,10 @@ static float *values_of(const apr_tensor *t)
     return values;
 }
 
-static bool ends_with(const char *name, const char *ending)
+static bool ends_with(const char *name, const char *suffix)
 {
-    const size_t n = strlen(name), m = strlen(ending);
-    return n >= m && strcmp(name + n - m, ending) == 0;
+    const size_t n = strlen(name), m = strlen(suffix);
+    return n >= m && strcmp(name + n - m, suffix) == 0;
 }
 
 /* Widened to float32 on the way, a value of a checkpoint is itself again when it is rounded; of what was computed there and back

@@ -228,7 +228,7 @@ static void write_and_open(apr_model *opened, const apr_model *view, const char 
     for (size_t i = 0; i < view->n_tensors; i++) {
         layout.tensors[i] = view->tensors[i];
         layout.tensors[i].data = NULL;
-        layout.tensors[i].made = NULL;
+        layout.tensors[i].composed = NULL;
         layout.tensors[i].pending = (apr_step){0};
         items[i] = (apr_pipe_item){.from = &view->tensors[i], .to = view->tensors[i].dtype};
     }

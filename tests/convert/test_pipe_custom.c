@@ -5,19 +5,19 @@
 #include "tests/support/work_folder.h"
 
 /* Makes every Q8_0 tensor of a conversion of ones, but the one that it fails at. */
-typedef struct maker {
+typedef struct custom_encoder {
     const apr_conversion *c;
     uint8_t *bytes;
     size_t n_made;
     const char *fails_at;        /* part of a name, or NULL */
     const char *out_of_range_at; /* there it says that a value is beyond the type */
-} maker;
+} custom_encoder;
 
-static bool takes(void *user, size_t item) { return ((const maker *)user)->c->items[item].to == APR_Q8_0; }
+static bool takes(void *user, size_t item) { return ((const custom_encoder *)user)->c->items[item].to == APR_Q8_0; }
 
 static apr_status make(void *user, size_t item, const uint8_t **bytes, apr_out_of_range *out_of_range, apr_error *err)
 {
-    maker *const m = user;
+    custom_encoder *const m = user;
     const apr_tensor *const from = m->c->items[item].from;
     const int64_t n = apr_tensor_elems(from);
     float *const ones = malloc((size_t)n * sizeof *ones);
@@ -39,7 +39,7 @@ static apr_status make(void *user, size_t item, const uint8_t **bytes, apr_out_o
     return APR_OK;
 }
 
-static apr_status run(maker *m, apr_conversion *c, apr_model *source, const char *out, apr_error *err)
+static apr_status run(custom_encoder *m, apr_conversion *c, apr_model *source, const char *out, apr_error *err)
 {
     const apr_custom_encoder made = {takes, make, m};
     const apr_convert_options options = {.format = APR_FORMAT_APR, .recipe = {.mixture = "q8_0"}, .sink = {.overwrite = true}};
@@ -47,10 +47,10 @@ static apr_status run(maker *m, apr_conversion *c, apr_model *source, const char
     assert_int_equal(apr_model_open(source, "tests/data/tiny-qwen2", NULL), APR_OK);
     assert_int_equal(apr_conversion_plan(c, source, &options, NULL), APR_OK);
     m->c = c;
-    return apr_conversion_run(c, &(apr_convert_run){.pipe = {.want_metrics = true, .maker = &made}}, out, NULL, err);
+    return apr_conversion_run(c, &(apr_convert_run){.pipe = {.want_metrics = true, .custom_encoder = &made}}, out, NULL, err);
 }
 
-static void end(maker *m, apr_conversion *c, apr_model *source)
+static void end(custom_encoder *m, apr_conversion *c, apr_model *source)
 {
     free(m->bytes);
     apr_conversion_close(c);
@@ -60,7 +60,7 @@ static void end(maker *m, apr_conversion *c, apr_model *source)
 static void a_custom_encoders_bytes_are_at_their_tensor_and_are_measured(void **state)
 {
     (void)state;
-    maker m = {0};
+    custom_encoder m = {0};
     apr_conversion c;
     apr_model source, written;
     size_t n_taken = 0;
@@ -88,7 +88,7 @@ static void a_custom_encoders_bytes_are_at_their_tensor_and_are_measured(void **
 static void a_custom_encoder_that_fails_ends_the_run_and_leaves_nothing(void **state)
 {
     (void)state;
-    maker m = {.fails_at = "layers.1.mlp.up_proj"};
+    custom_encoder m = {.fails_at = "layers.1.mlp.up_proj"};
     apr_conversion c;
     apr_model source;
     apr_error err = {0};
@@ -103,7 +103,7 @@ static void a_custom_encoder_that_fails_ends_the_run_and_leaves_nothing(void **s
 static void values_beyond_the_type_are_refused_as_everywhere(void **state)
 {
     (void)state;
-    maker m = {.out_of_range_at = "layers.0.self_attn.v_proj"};
+    custom_encoder m = {.out_of_range_at = "layers.0.self_attn.v_proj"};
     apr_conversion c;
     apr_model source;
     apr_error err = {0};

@@ -16,7 +16,7 @@ static const char bundled[] = "tests/data/tiny-qwen2";
 
 /* A tensor next to or instead of X.weight [o, i]. A dimension is o, i, or n = o * i, divided; '1' is the number `divisor`. */
 typedef struct part {
-    const char *ending;
+    const char *suffix;
     apr_dtype dtype;
     struct {
         char of;
@@ -26,7 +26,7 @@ typedef struct part {
 
 typedef struct layout {
     const char *name;
-    part parts[5]; /* until ending is NULL */
+    part parts[5]; /* until suffix is NULL */
     bool is_bound; /* formats/packed/packings.h knows it */
 } layout;
 
@@ -79,20 +79,20 @@ enum { N_LAYOUTS = sizeof layouts / sizeof *layouts };
 
 static bool is_projection(const apr_tensor *t)
 {
-    static const char ending[] = "_proj.weight";
-    const size_t n = strlen(t->name), n_ending = sizeof ending - 1;
-    return n > n_ending && strcmp(t->name + n - n_ending, ending) == 0;
+    static const char suffix[] = "_proj.weight";
+    const size_t n = strlen(t->name), n_suffix = sizeof suffix - 1;
+    return n > n_suffix && strcmp(t->name + n - n_suffix, suffix) == 0;
 }
 
 /* Parts that mean something: groups, a shape, a text. All others are any bytes. */
-static void fill_part(uint8_t *data, const apr_tensor *t, const char *ending, int64_t o, int64_t i)
+static void fill_part(uint8_t *data, const apr_tensor *t, const char *suffix, int64_t o, int64_t i)
 {
     char text[sizeof quant_state + 8];
 
     for (size_t b = 0; b < t->n_bytes; b++) data[b] = (uint8_t)(b * 7 + strlen(t->name));
-    for (int64_t c = 0; strcmp(ending, "g_idx") == 0 && c < i; c++) apr_store_le32(data + 4 * c, (uint32_t)(c / GROUP));
-    if (strcmp(ending, "weight_shape") == 0) apr_store_le64(data, (uint64_t)o), apr_store_le64(data + 8, (uint64_t)i);
-    if (strstr(ending, "quant_state") == NULL) return;
+    for (int64_t c = 0; strcmp(suffix, "g_idx") == 0 && c < i; c++) apr_store_le32(data + 4 * c, (uint32_t)(c / GROUP));
+    if (strcmp(suffix, "weight_shape") == 0) apr_store_le64(data, (uint64_t)o), apr_store_le64(data + 8, (uint64_t)i);
+    if (strstr(suffix, "quant_state") == NULL) return;
     snprintf(text, sizeof text, quant_state, (long long)o, (long long)i);
     memcpy(data, text, (size_t)t->n_bytes);
 }
@@ -102,7 +102,7 @@ static void add_tensor(apr_model *m, apr_arena *arena, const char *name, const p
     apr_tensor *const t = &m->tensors[m->n_tensors++];
     const size_t n_module = strlen(name) - strlen("weight");
 
-    *t = (apr_tensor){.name = apr_arena_print(arena, "%.*s%s", (int)n_module, name, p->ending), .dtype = p->dtype};
+    *t = (apr_tensor){.name = apr_arena_print(arena, "%.*s%s", (int)n_module, name, p->suffix), .dtype = p->dtype};
     for (; t->rank < 2 && p->dims[t->rank].of != '\0'; t->rank++) {
         const int divisor = p->dims[t->rank].divisor;
         const char of = p->dims[t->rank].of;
@@ -110,7 +110,7 @@ static void add_tensor(apr_model *m, apr_arena *arena, const char *name, const p
     }
     assert_int_equal(apr_tensor_size(t, "test", NULL), APR_OK);
     uint8_t *const data = apr_arena_alloc(arena, (size_t)t->n_bytes);
-    fill_part(data, t, p->ending, o, i);
+    fill_part(data, t, p->suffix, o, i);
     t->data = data;
 }
 
@@ -133,7 +133,7 @@ static void write_checkpoint(const char *from, const layout *l, bool keep, const
         const apr_tensor *const t = &source.tensors[i];
         const bool replaced = is_projection(t);
         if (!replaced || keep) m.tensors[m.n_tensors++] = *t;
-        for (int p = 0; replaced && p < 5 && l->parts[p].ending != NULL; p++)
+        for (int p = 0; replaced && p < 5 && l->parts[p].suffix != NULL; p++)
             add_tensor(&m, &m.arena, t->name, &l->parts[p], t->dims[0], t->dims[1]);
     }
     if (apr_sink_open(&sink, APR_FORMAT_SAFETENSORS, to, &m, &options, &err) != APR_OK) fail_msg("%s", err.text);
@@ -348,7 +348,7 @@ static void activation_scales_are_left_out_with_a_note_when_the_weights_change(v
     assert_int_equal(convert(bundled, fp8, "fp8", &told, &err), APR_OK);
     for (size_t i = 0; i < sizeof static_fp8 / sizeof *static_fp8; i++)
         for (size_t j = 0; j < (i == 0 ? sizeof cases / sizeof *cases : 1); j++) {
-            const size_t n_each = static_fp8[i].parts[1].ending != NULL ? 2 : 1;
+            const size_t n_each = static_fp8[i].parts[1].suffix != NULL ? 2 : 1;
             snprintf(with, sizeof with, "%s", in_work("static"));
             snprintf(a, sizeof a, "%s", in_work(cases[j].without));
             snprintf(b, sizeof b, "%s", in_work(cases[j].with));

@@ -33,7 +33,7 @@ static const apr_tensor *find(const apr_model *model, const char *name, apr_dtyp
 static float bf16_at(const apr_tensor *t, int64_t i)
 {
     uint8_t bytes[64];
-    if (t->made != NULL) apr_read_bytes(t, 0, apr_tensor_elems(t), bytes);
+    if (t->composed != NULL) apr_read_bytes(t, 0, apr_tensor_elems(t), bytes);
     else memcpy(bytes, t->data, t->n_bytes);
     return apr_bf16_to_f32(apr_load_le16(bytes + 2 * i));
 }
@@ -110,7 +110,7 @@ static void transposed_tensors_become_a_step(void **state)
     (void)state;
     read_file_ok(&m, &map, ODD "new.pt");
     const apr_tensor *const turned = find(&m, "turned", APR_BF16, 2), *const stack = find(&m, "stack_turned", APR_I32, 3);
-    assert_non_null(turned->made);
+    assert_non_null(turned->composed);
     assert_int_equal(turned->dims[0], 4);
     assert_int_equal(turned->dims[1], 3);
     for (int r = 0; r < 4; r++)

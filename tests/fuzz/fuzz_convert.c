@@ -84,7 +84,7 @@ static void claim_same_rows(const apr_tensor *from, const apr_tensor *to)
 
     claim(from->n_bytes == to->n_bytes);
     if (from->n_bytes == 0) return;
-    if (from->made != NULL) {
+    if (from->composed != NULL) {
         uint8_t *const bytes = malloc((size_t)from->n_bytes);
         claim(bytes != NULL);
         apr_read_bytes(from, 0, apr_tensor_elems(from), bytes);
@@ -135,7 +135,7 @@ static void read_back(const apr_conversion *conversion, const char *path)
         claim(memcmp(t->dims, stated->dims, (size_t)t->rank * sizeof *t->dims) == 0);
         if (item->packed != NULL) continue;
         if (!item->is_scales && item->to == item->from->dtype) claim_same_rows(item->from, t);
-        if (!item->is_scales && item->from->made != NULL && item->from->made->computes) claim_finite(item->from->made, t);
+        if (!item->is_scales && item->from->composed != NULL && item->from->composed->computes) claim_finite(item->from->composed, t);
     }
     apr_model_close(&back);
 }

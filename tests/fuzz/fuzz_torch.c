@@ -13,7 +13,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes)
     if (status == APR_OK && apr_model_index_names(&model, &err) == APR_OK) {
         for (size_t i = 0; i < model.n_tensors; i++) {
             const apr_tensor *const t = &model.tensors[i];
-            const uint8_t *const bytes = t->made != NULL ? t->made->parts[0]->data : t->data;
+            const uint8_t *const bytes = t->composed != NULL ? t->composed->parts[0]->data : t->data;
             if (t->n_bytes > 0) claim(bytes >= data && t->n_bytes <= (uint64_t)(data + n_bytes - bytes));
         }
         (void)touch_model(&model);

@@ -52,7 +52,7 @@ static uint8_t *bytes_of(const apr_tensor *t)
     const int64_t n_rows = t->rank == 1 ? t->dims[0] : apr_tensor_rows(t);
     const size_t n_row = n_rows > 0 ? (size_t)(t->n_bytes / (uint64_t)n_rows) : 0;
     assert_non_null(bytes);
-    if (t->made != NULL) apr_read_bytes(t, 0, apr_tensor_elems(t), bytes);
+    if (t->composed != NULL) apr_read_bytes(t, 0, apr_tensor_elems(t), bytes);
     else if (t->pending.kind == APR_STEP_NONE) memcpy(bytes, t->data, t->n_bytes);
     else
         for (int64_t r = 0; r < n_rows; r++) memcpy(bytes + (size_t)r * n_row, apr_tensor_row(t, r), n_row);
@@ -85,7 +85,7 @@ static void every_step_moves_what_its_definition_says(void **state)
             if (inverse.kind == APR_STEP_NONE) continue;
             apr_tensor moved = t, *const back = &moved; /* undone on its own bytes, not by cancelling */
             moved.data = bytes_of(&t);
-            moved.made = NULL;
+            moved.composed = NULL;
             moved.pending = (apr_step){0};
             const apr_chain undo = apr_chain_of(inverse);
             follow(back, &undo);
@@ -249,14 +249,14 @@ static void a_contiguous_part_is_a_view(void **state)
     const apr_chain pick = apr_chain_of((apr_step){APR_STEP_PICK, {2}}), take = apr_chain_of((apr_step){APR_STEP_TAKE, {1, 1, 3, 3}});
     follow(&expert, &pick);
     assert_ptr_equal(expert.data, whole->data + whole->n_bytes / 2);
-    assert_null(expert.made);
+    assert_null(expert.composed);
     half = expert;
     follow(&half, &take);
     assert_ptr_equal(half.data, expert.data + expert.n_bytes / 2);
     half = *whole;
     follow(&half, &take); /* of every expert: in four pieces */
     assert_null(half.data);
-    assert_non_null(half.made);
+    assert_non_null(half.composed);
 }
 
 static void a_chain_and_its_inverse_leave_the_tensor_unchanged(void **state)
@@ -276,7 +276,7 @@ static void a_chain_and_its_inverse_leave_the_tensor_unchanged(void **state)
     assert_ptr_equal(t.scale, before.scale);
     assert_true(apr_chain_parse(&chain, "transpose unfold:1,4 add:1"));
     follow(&t, &chain);
-    assert_non_null(t.made);
+    assert_non_null(t.composed);
     assert_int_equal(t.dtype, APR_F32);
     assert_true(apr_chain_inverse(&chain, &back));
     follow(&t, &back);
@@ -284,7 +284,7 @@ static void a_chain_and_its_inverse_leave_the_tensor_unchanged(void **state)
     follow(&t, &chain);
     assert_ptr_equal(t.data, before.data);
     assert_ptr_equal(t.scale, before.scale);
-    assert_null(t.made);
+    assert_null(t.composed);
     assert_int_equal(t.dtype, APR_F8_E4M3);
     assert_int_equal(t.n_bytes, before.n_bytes);
 }

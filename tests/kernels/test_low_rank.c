@@ -187,7 +187,7 @@ static void steps_go_on_from_what_was_merged(void **state)
         assert_true(apr_chain_parse(&chain, texts[i]));
         apr_tensor plain = m.tensor, moved = m.tensor;
         plain.data = (const uint8_t *)values_of(&m.tensor);
-        plain.made = NULL;
+        plain.composed = NULL;
         assert_int_equal(apr_tensor_append_steps(&plain, &chain, &arena, "test", NULL), APR_OK);
         assert_int_equal(apr_tensor_append_steps(&moved, &chain, &arena, "test", NULL), APR_OK);
         assert_int_equal(moved.dtype, APR_F32);

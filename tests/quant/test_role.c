@@ -21,10 +21,10 @@ static void check_rule(const apr_family *family, const apr_tensor_rule *rule)
     const char *const names[] = {rule->hf, rule->ggml};
     for (int n = 0; n < 2; n++) {
         if (names[n] == NULL) continue;
-        const apr_tensor_role ending = apr_tensor_role_of_ending(names[n]);
-        if (ending != rule->role && ending != APR_TENSOR_ROLE_OTHER && rule->role != APR_TENSOR_ROLE_MATRIX)
+        const apr_tensor_role suffix = apr_tensor_role_of_suffix(names[n]);
+        if (suffix != rule->role && suffix != APR_TENSOR_ROLE_OTHER && rule->role != APR_TENSOR_ROLE_MATRIX)
             fail_msg("%s: '%s' is %s by its card, %s by its ending", family->name, names[n], apr_tensor_role_name(rule->role),
-                     apr_tensor_role_name(ending));
+                     apr_tensor_role_name(suffix));
     }
 }
 

@@ -176,7 +176,7 @@ static double damage_of_stacks(const char *path, size_t *n_made)
     *n_made = 0;
     for (size_t i = 0; i < model.n_tensors && n < sizeof stacks / sizeof *stacks; i++) {
         if (model.tensors[i].dtype != APR_MXFP4) continue;
-        *n_made += model.tensors[i].made != NULL;
+        *n_made += model.tensors[i].composed != NULL;
         stacks[n++] = (apr_replaced){i, APR_Q4_0};
     }
     assert_true(n > 0);

@@ -16,7 +16,7 @@ typedef struct subject {
     apr_model source, canonical;
     edited_model made;
     apr_session *session;
-    apr_layer_inputs feeds;
+    apr_layer_inputs inputs;
     int32_t ids[N_IDS];
 } subject;
 
@@ -33,12 +33,12 @@ static void open_subject(subject *s, const char *family)
     edited_model_open_with(&s->made, &s->canonical, APR_F32, NULL);
     s->session = edited_model_session(&s->made.model, N_CTX);
     for (int32_t i = 0; i < N_IDS; i++) s->ids[i] = (i * 37 + i * i) % 100;
-    if (apr_layer_inputs_of(&s->feeds, s->session, &err) != APR_OK) fail_msg("%s", err.text);
+    if (apr_layer_inputs_of(&s->inputs, s->session, &err) != APR_OK) fail_msg("%s", err.text);
 }
 
 static void close_subject(subject *s)
 {
-    apr_layer_inputs_close(&s->feeds);
+    apr_layer_inputs_close(&s->inputs);
     apr_session_close(s->session);
     edited_model_close(&s->made);
     apr_model_close(&s->canonical);
@@ -47,25 +47,25 @@ static void close_subject(subject *s)
 
 /* Everything that is seen, kept. */
 typedef struct seen {
-    const apr_layer_inputs *feeds;
+    const apr_layer_inputs *inputs;
     float *rows[256][40]; /* by layer input and expert + 1 */
     int64_t n_rows[256][40];
     size_t order[4096], n_calls;
     int64_t n_until; /* calls before the visit is ended; -1: never */
 } seen;
 
-static apr_status keep(void *user, size_t feed, int64_t expert, int64_t n_rows, const float *rows, apr_error *err)
+static apr_status keep(void *user, size_t input, int64_t expert, int64_t n_rows, const float *rows, apr_error *err)
 {
     seen *const s = user;
-    const int64_t width = s->feeds->feeds[feed].width, before = s->n_rows[feed][expert + 1];
+    const int64_t width = s->inputs->inputs[input].width, before = s->n_rows[input][expert + 1];
 
     if (s->n_until >= 0 && (int64_t)s->n_calls >= s->n_until) return apr_fail(err, APR_E_IO, "enough");
-    assert_true(feed < 256 && expert < 39 && n_rows > 0 && s->n_calls < 4096);
-    float **const to = &s->rows[feed][expert + 1];
+    assert_true(input < 256 && expert < 39 && n_rows > 0 && s->n_calls < 4096);
+    float **const to = &s->rows[input][expert + 1];
     *to = realloc(*to, (size_t)((before + n_rows) * width) * sizeof **to);
     memcpy(*to + before * width, rows, (size_t)(n_rows * width) * sizeof *rows);
-    s->n_rows[feed][expert + 1] += n_rows;
-    s->order[s->n_calls++] = feed;
+    s->n_rows[input][expert + 1] += n_rows;
+    s->order[s->n_calls++] = input;
     return APR_OK;
 }
 
@@ -74,10 +74,10 @@ static seen *see(subject *s, const bool *wanted)
     seen *const all = calloc(1, sizeof *all);
     apr_error err = {0};
 
-    all->feeds = &s->feeds;
+    all->inputs = &s->inputs;
     all->n_until = -1;
     const apr_pass pass = {.wanted = wanted, .visit = keep, .user = all};
-    if (apr_layer_inputs_visit(&s->feeds, s->session, &pass, s->ids, N_IDS, &err) != APR_OK) fail_msg("%s", err.text);
+    if (apr_layer_inputs_visit(&s->inputs, s->session, &pass, s->ids, N_IDS, &err) != APR_OK) fail_msg("%s", err.text);
     return all;
 }
 
@@ -114,18 +114,18 @@ static void every_matrix_has_one_layer_input_and_q_k_v_share_theirs(void **state
     subject s;
     open_subject(&s, "qwen3");
     const apr_program *const program = apr_session_program(s.session);
-    size_t n_matrices = 0, feed_of_q = SIZE_MAX, n_sharing = 0;
+    size_t n_matrices = 0, input_of_q = SIZE_MAX, n_sharing = 0;
 
     for (size_t i = 0; i < program->n_weights; i++) n_matrices += (program->weights[i].uses & APR_USE_MULTIPLIED) != 0;
-    assert_int_equal(s.feeds.n_fed, n_matrices);
-    for (size_t i = 0; i < s.feeds.n_fed; i++)
-        if (strcmp(program->weights[s.feeds.fed[i].slot].name, "model.layers.0.self_attn.q_proj.weight") == 0)
-            feed_of_q = s.feeds.fed[i].feed;
-    for (size_t i = 0; i < s.feeds.n_fed; i++) n_sharing += s.feeds.fed[i].feed == feed_of_q;
+    assert_int_equal(s.inputs.n_readers, n_matrices);
+    for (size_t i = 0; i < s.inputs.n_readers; i++)
+        if (strcmp(program->weights[s.inputs.readers[i].slot].name, "model.layers.0.self_attn.q_proj.weight") == 0)
+            input_of_q = s.inputs.readers[i].input;
+    for (size_t i = 0; i < s.inputs.n_readers; i++) n_sharing += s.inputs.readers[i].input == input_of_q;
     assert_int_equal(n_sharing, 3);
-    for (size_t i = 0; i < s.feeds.n_fed; i++) {
-        const apr_weight_slot *const slot = &program->weights[s.feeds.fed[i].slot];
-        assert_int_equal(slot->dims[slot->rank - 1], s.feeds.feeds[s.feeds.fed[i].feed].width);
+    for (size_t i = 0; i < s.inputs.n_readers; i++) {
+        const apr_weight_slot *const slot = &program->weights[s.inputs.readers[i].slot];
+        assert_int_equal(slot->dims[slot->rank - 1], s.inputs.inputs[s.inputs.readers[i].input].width);
     }
     close_subject(&s);
 }
@@ -137,8 +137,8 @@ static void rows_are_those_that_the_product_had(void **state)
     open_subject(&s, "qwen3");
     seen *const all = see(&s, NULL);
 
-    for (size_t i = 0; i < s.feeds.n_feeds; i++) {
-        const apr_layer_input *const f = &s.feeds.feeds[i];
+    for (size_t i = 0; i < s.inputs.n_inputs; i++) {
+        const apr_layer_input *const f = &s.inputs.inputs[i];
         assert_int_equal(all->n_rows[i][0], N_IDS);
         run_until(&s, f->op);
         float *const there = read_value(&s, f->value);
@@ -156,7 +156,7 @@ static void layer_inputs_come_in_the_order_of_the_operations(void **state)
     open_subject(&s, "qwen3");
     seen *const all = see(&s, NULL);
 
-    for (size_t i = 1; i < s.feeds.n_feeds; i++) assert_true(all->order[i - 1] < all->order[i]);
+    for (size_t i = 1; i < s.inputs.n_inputs; i++) assert_true(all->order[i - 1] < all->order[i]);
     forget(all);
     close_subject(&s);
 }
@@ -170,7 +170,7 @@ static void what_is_not_wanted_is_not_seen(void **state)
     wanted[2] = wanted[3] = true;
     seen *const all = see(&s, wanted);
 
-    for (size_t i = 0; i < s.feeds.n_feeds; i++) assert_int_equal(all->n_rows[i][0], wanted[i] ? N_IDS : 0);
+    for (size_t i = 0; i < s.inputs.n_inputs; i++) assert_int_equal(all->n_rows[i][0], wanted[i] ? N_IDS : 0);
     assert_int_equal(apr_session_position(s.session), 0);
     forget(all);
     close_subject(&s);
@@ -184,10 +184,10 @@ static void a_visitor_that_fails_ends_the_visit_with_its_sentence(void **state)
     seen *const all = calloc(1, sizeof *all);
     apr_error err = {0};
 
-    all->feeds = &s.feeds;
+    all->inputs = &s.inputs;
     all->n_until = 3;
     const apr_pass pass = {.visit = keep, .user = all};
-    assert_int_equal(apr_layer_inputs_visit(&s.feeds, s.session, &pass, s.ids, N_IDS, &err), APR_E_IO);
+    assert_int_equal(apr_layer_inputs_visit(&s.inputs, s.session, &pass, s.ids, N_IDS, &err), APR_E_IO);
     assert_string_equal(err.text, "enough");
     assert_int_equal(all->n_calls, 3);
     forget(all);
@@ -217,10 +217,10 @@ static void add_product(const apr_tensor *matrix, const apr_tensor *bias, int64_
 static void expect_outputs(subject *s, const seen *all, size_t given, size_t middle)
 {
     const apr_program *const program = apr_session_program(s->session);
-    const apr_op *const op = &program->ops[s->feeds.feeds[middle].op];
+    const apr_op *const op = &program->ops[s->inputs.inputs[middle].op];
     const apr_experts_args *const a = &op->args.experts;
     int64_t taken[40] = {0}, n_down;
-    run_until(s, s->feeds.feeds[middle].op);
+    run_until(s, s->inputs.inputs[middle].op);
     float *const routes = read_value(s, op->in[1]), *const there = read_value(s, op->out), *const inputs = read_value(s, op->in[0]);
     const apr_tensor *const down = apr_trace_tensors(s->session, op->weight[2], &n_down);
     const apr_tensor *const bias = apr_trace_tensor(s->session, op->weight[5]);
@@ -252,9 +252,9 @@ static void experts_see_the_tokens_that_chose_them(void **state)
         open_subject(&s, families[f]);
         seen *const all = see(&s, NULL);
         size_t n_layers = 0;
-        for (size_t i = 0; i + 1 < s.feeds.n_feeds; i++) {
-            if (s.feeds.feeds[i].n_experts == 0 || s.feeds.feeds[i].is_expert_hidden) continue;
-            assert_true(s.feeds.feeds[i + 1].is_expert_hidden);
+        for (size_t i = 0; i + 1 < s.inputs.n_inputs; i++) {
+            if (s.inputs.inputs[i].n_experts == 0 || s.inputs.inputs[i].is_expert_hidden) continue;
+            assert_true(s.inputs.inputs[i + 1].is_expert_hidden);
             expect_outputs(&s, all, i, i + 1);
             n_layers++;
         }
@@ -268,7 +268,7 @@ static void experts_see_the_tokens_that_chose_them(void **state)
 
 /* The sums of two windows, on the session of a backend or of a device. */
 static void sum_windows(const subject *s, const apr_backend *backend, const apr_cuda_api *cuda, apr_importance_pass *pass,
-                        apr_layer_inputs *feeds)
+                        apr_layer_inputs *inputs)
 {
     apr_session_options options = apr_session_defaults;
     apr_session *session;
@@ -278,8 +278,8 @@ static void sum_windows(const subject *s, const apr_backend *backend, const apr_
     options.backend = backend;
     options.cuda = cuda;
     if (apr_session_open(&session, &s->made.model, &options, &err) != APR_OK) fail_msg("%s", err.text);
-    if (apr_layer_inputs_of(feeds, session, &err) != APR_OK) fail_msg("%s", err.text);
-    assert_int_equal(apr_importance_pass_open(pass, feeds, &err), APR_OK);
+    if (apr_layer_inputs_of(inputs, session, &err) != APR_OK) fail_msg("%s", err.text);
+    assert_int_equal(apr_importance_pass_open(pass, inputs, &err), APR_OK);
     for (int window = 0; window < 2; window++)
         if (apr_importance_pass_add(pass, session, NULL, s->ids + 20 * window, 20, &err) != APR_OK) fail_msg("%s", err.text);
     apr_session_close(session);
@@ -293,21 +293,21 @@ static void a_gpu_adds_the_same_squares(void **state)
     for (size_t f = 0; f < sizeof families / sizeof *families; f++) {
         subject s;
         apr_importance_pass host, gpu;
-        apr_layer_inputs feeds, gpu_feeds;
+        apr_layer_inputs inputs, gpu_inputs;
         open_subject(&s, families[f]);
-        sum_windows(&s, &apr_ref_backend, NULL, &host, &feeds);
-        sum_windows(&s, NULL, fake_device(), &gpu, &gpu_feeds);
-        assert_int_equal(gpu_feeds.n_feeds, feeds.n_feeds);
-        for (size_t i = 0; i < feeds.n_feeds; i++) {
-            const size_t n = (size_t)(host.of[i].n_matrices * feeds.feeds[i].width);
+        sum_windows(&s, &apr_ref_backend, NULL, &host, &inputs);
+        sum_windows(&s, NULL, fake_device(), &gpu, &gpu_inputs);
+        assert_int_equal(gpu_inputs.n_inputs, inputs.n_inputs);
+        for (size_t i = 0; i < inputs.n_inputs; i++) {
+            const size_t n = (size_t)(host.of[i].n_matrices * inputs.inputs[i].width);
             assert_memory_equal(host.of[i].sums, gpu.of[i].sums, n * sizeof(double));
             assert_memory_equal(host.of[i].counts, gpu.of[i].counts, (size_t)host.of[i].n_matrices * sizeof(double));
-            if (feeds.feeds[i].n_experts == 0) assert_true(host.of[i].sums[0] > 0.0 && host.of[i].counts[0] >= 40.0);
+            if (inputs.inputs[i].n_experts == 0) assert_true(host.of[i].sums[0] > 0.0 && host.of[i].counts[0] >= 40.0);
         }
         apr_importance_pass_close(&host);
         apr_importance_pass_close(&gpu);
-        apr_layer_inputs_close(&feeds);
-        apr_layer_inputs_close(&gpu_feeds);
+        apr_layer_inputs_close(&inputs);
+        apr_layer_inputs_close(&gpu_inputs);
         close_subject(&s);
     }
 }

@@ -400,7 +400,7 @@ static void without_memory_for_a_control_divergence_is_shown_and_not_checked(voi
     b.session = edited_model_session(&other.model, 128);
     apr_verify_input input = input_of(&a, &b);
     input.control_limit = 0;
-    input.passage = (apr_verify_extra_text){"psalm", psalm, sizeof psalm - 1};
+    input.extra_text = (apr_verify_extra_text){"psalm", psalm, sizeof psalm - 1};
     verify(&r, &input);
     assert_true(noted(&r, APR_VERIFY_KL) && !r.texts[0].has_control && isnan(r.texts[0].bound) && r.texts[0].d.mean > 0.0);
     assert_false(r.failed); /* what is not checked does not fail */
@@ -411,7 +411,7 @@ static void without_memory_for_a_control_divergence_is_shown_and_not_checked(voi
     apr_verify_close(&r);
 
     apr_error err = {0};
-    input.passage = (apr_verify_extra_text){"nothing", "", 0};
+    input.extra_text = (apr_verify_extra_text){"nothing", "", 0};
     assert_int_equal(apr_verify_run(&r, &input, &err), APR_E_USAGE);
     assert_non_null(strstr(err.text, "the text is empty"));
     apr_verify_close(&r);

@@ -59,7 +59,7 @@ static void encode_tensor(edited_model *m, apr_tensor *t, apr_dtype dtype, const
     t->data = bytes;
     t->n_bytes = (uint64_t)rows * row_bytes;
     t->pending = (apr_step){0};
-    t->made = NULL;
+    t->composed = NULL;
     if (scales == NULL) return;
     apr_tensor *const scale = edited_model_memory(m, sizeof *scale);
     *scale = (apr_tensor){.name = "scale", .dtype = APR_F32, .rank = 2, .dims = {rows, 1}, .data = (const uint8_t *)scales};

@@ -13,7 +13,7 @@ typedef struct linked {
     apr_model source, between, model;
     apr_conversion c;
     apr_session *session;
-    apr_layer_inputs feeds;
+    apr_layer_inputs inputs;
     apr_feedback_links links;
 } linked;
 
@@ -29,15 +29,15 @@ static void open_linked(linked *l, const char *folder, apr_format format)
     session.n_threads = 1;
     if (apr_model_open(&l->source, folder, &err) != APR_OK || apr_conversion_plan(&l->c, &l->source, &options, &err) != APR_OK ||
         apr_feedback_without_provenance(&l->between, &l->c, &err) != APR_OK || apr_canonical(&l->model, &l->between, &err) != APR_OK ||
-        apr_session_open(&l->session, &l->model, &session, &err) != APR_OK || apr_layer_inputs_of(&l->feeds, l->session, &err) != APR_OK ||
-        apr_feedback_links_of(&l->links, &l->c, l->session, &l->feeds, &err) != APR_OK)
+        apr_session_open(&l->session, &l->model, &session, &err) != APR_OK || apr_layer_inputs_of(&l->inputs, l->session, &err) != APR_OK ||
+        apr_feedback_links_of(&l->links, &l->c, l->session, &l->inputs, &err) != APR_OK)
         fail_msg("%s: %s", folder, err.text);
 }
 
 static void close_linked(linked *l)
 {
     apr_feedback_links_close(&l->links);
-    apr_layer_inputs_close(&l->feeds);
+    apr_layer_inputs_close(&l->inputs);
     apr_session_close(l->session);
     apr_model_close(&l->model);
     apr_model_close(&l->between);
@@ -60,19 +60,19 @@ static bool has_row(const apr_tensor *tensor, int64_t matrix, const float *row, 
 }
 
 /* Every third row of what reads the layer input is a row of a linked matrix. False: nothing is linked. */
-static bool is_linked(const linked *l, const apr_tensor *tensor, size_t feed, int64_t expert, int64_t first, int64_t n_rows)
+static bool is_linked(const linked *l, const apr_tensor *tensor, size_t input, int64_t expert, int64_t first, int64_t n_rows)
 {
-    const int64_t n = l->feeds.feeds[feed].width;
+    const int64_t n = l->inputs.inputs[input].width;
     float *const row = malloc((size_t)n * sizeof *row);
     bool any = false;
 
-    for (size_t i = 0; i < l->links.n_links; i++) any |= l->links.links[i].input == feed && l->links.links[i].expert == expert;
+    for (size_t i = 0; i < l->links.n_links; i++) any |= l->links.links[i].input == input && l->links.links[i].expert == expert;
     for (int64_t r = first; r < first + n_rows && any; r += 3) {
         bool found = false;
         apr_decode_rows(tensor, r, 1, row);
         for (size_t i = 0; i < l->links.n_links && !found; i++) {
             const apr_feedback_link *const link = &l->links.links[i];
-            found = link->input == feed && link->expert == expert && has_row(l->c.items[link->item].from, link->matrix, row, n);
+            found = link->input == input && link->expert == expert && has_row(l->c.items[link->item].from, link->matrix, row, n);
         }
         if (!found) fail_msg("%s: row %d of '%s' is in no linked tensor", l->source.path, (int)r, tensor->name);
     }
@@ -83,15 +83,15 @@ static bool is_linked(const linked *l, const apr_tensor *tensor, size_t feed, in
 /* What is linked, of all matrices that products read. */
 static void check_links(const linked *l, size_t *n_linked, size_t *n_all)
 {
-    for (size_t i = 0; i < l->feeds.n_fed; i++) {
-        const apr_layer_input *const feed = &l->feeds.feeds[l->feeds.fed[i].feed];
+    for (size_t i = 0; i < l->inputs.n_readers; i++) {
+        const apr_layer_input *const input = &l->inputs.inputs[l->inputs.readers[i].input];
         int64_t n;
-        const apr_tensor *const tensors = apr_trace_tensors(l->session, l->feeds.fed[i].slot, &n);
+        const apr_tensor *const tensors = apr_trace_tensors(l->session, l->inputs.readers[i].slot, &n);
         for (int64_t e = 0; e < n; e++) {
             const int64_t n_matrices = apr_feedback_matrices(&tensors[e]), n_rows = apr_tensor_rows(&tensors[e]) / n_matrices;
             for (int64_t m = 0; m < n_matrices; m++) {
-                const int64_t expert = feed->n_experts == 0 ? 0 : n_matrices > 1 ? m : e;
-                *n_linked += is_linked(l, &tensors[e], l->feeds.fed[i].feed, expert, m * n_rows, n_rows);
+                const int64_t expert = input->n_experts == 0 ? 0 : n_matrices > 1 ? m : e;
+                *n_linked += is_linked(l, &tensors[e], l->inputs.readers[i].input, expert, m * n_rows, n_rows);
                 ++*n_all;
             }
         }
@@ -157,7 +157,7 @@ static void queries_keys_and_values_share_their_inputs_and_a_tied_head_has_those
     }
     assert_int_equal(l.links.links[first[0]].input, l.links.links[first[1]].input);
     assert_int_equal(l.links.links[first[0]].input, l.links.links[first[2]].input);
-    assert_int_equal(l.feeds.feeds[l.links.links[first[3]].input].layer, -1);
+    assert_int_equal(l.inputs.inputs[l.links.links[first[3]].input].layer, -1);
     const apr_tensor *const norm = apr_model_find(&l.c.layout, "blk.1.attn_norm.weight");
     assert_int_equal(apr_feedback_links_of_item(&l.links, (size_t)(norm - l.c.layout.tensors), &first[0]), 0);
     close_linked(&l);

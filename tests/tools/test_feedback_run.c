@@ -72,15 +72,15 @@ static apr_status enter(bench *b)
 /* All tensors that are taken, in order. */
 static apr_status make_all(bench *b, size_t *n_made, uint32_t *sum)
 {
-    const apr_custom_encoder *const maker = apr_feedback_run_custom_encoder(b->run);
+    const apr_custom_encoder *const custom_encoder = apr_feedback_run_custom_encoder(b->run);
     *n_made = 0;
     *sum = 0;
     b->err = (apr_error){0};
     for (size_t i = 0; i < b->c.layout.n_tensors; i++) {
         const uint8_t *bytes;
         apr_out_of_range out_of_range;
-        if (!maker->takes(maker->user, i)) continue;
-        APR_TRY(maker->make(maker->user, i, &bytes, &out_of_range, &b->err));
+        if (!custom_encoder->takes(custom_encoder->user, i)) continue;
+        APR_TRY(custom_encoder->make(custom_encoder->user, i, &bytes, &out_of_range, &b->err));
         const int64_t n = apr_row_bytes(b->c.items[i].to, apr_tensor_elems(b->c.items[i].from));
         for (int64_t k = 0; k < n; k++) *sum = *sum * 31 + bytes[k];
         ++*n_made;

@@ -1,6 +1,7 @@
 /* model_paths.c - looks up ORG/NAME[@REVISION][:TAG] in the caches of Hugging Face's tools, and looks into folders. Nothing is downloaded. */
 #define _GNU_SOURCE /* strcasestr */
 #include "tools/cli/model_paths.h"
+#include "formats/base/text.h"
 
 #include <ctype.h>
 #include <dirent.h>
@@ -32,11 +33,10 @@ static bool take_part(const char **text, char *part, size_t n)
 
 static bool ends_as_a_file(const char *name)
 {
-    static const char *const endings[] = {".gguf", ".apr", ".json", ".jsonl", ".safetensors", ".txt", ".bin",
-                                          ".pt",   ".pth", ".raw",  ".dat",   ".html",        ".csv"};
-    const size_t n = strlen(name);
-    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++)
-        if (n > strlen(endings[i]) && strcasecmp(name + n - strlen(endings[i]), endings[i]) == 0) return true;
+    static const char *const suffixes[] = {".gguf", ".apr", ".json", ".jsonl", ".safetensors", ".txt", ".bin",
+                                           ".pt",   ".pth", ".raw",  ".dat",   ".html",        ".csv"};
+    for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes; i++)
+        if (strcasecmp(name, suffixes[i]) != 0 && apr_ends_with_any_case(name, suffixes[i])) return true;
     return false;
 }
 
@@ -203,14 +203,11 @@ apr_status apr_hub_id_resolve(const char *text, const char **path, apr_arena *ar
 
 static bool may_be_weights(const char *name)
 {
-    static const char *const endings[] = {".safetensors", ".safetensors.index.json", ".bin", ".bin.index.json", ".pt", ".pth", ".gguf",
-                                          ".apr"};
-    const size_t n = strlen(name);
+    static const char *const suffixes[] = {".safetensors", ".safetensors.index.json", ".bin", ".bin.index.json", ".pt", ".pth", ".gguf",
+                                           ".apr"};
 
-    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
-        const size_t m = strlen(endings[i]);
-        if (n > m && strcmp(name + n - m, endings[i]) == 0) return true;
-    }
+    for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes; i++)
+        if (apr_stem_of(name, suffixes[i]) > 0) return true;
     return false;
 }
 

@@ -8,7 +8,7 @@
 typedef enum {
     APR_OFFER_NOTHING, /* numbers, texts and names that only the user knows */
     APR_OFFER_MODEL,   /* files of models, folders, and ids of the hub's cache */
-    APR_OFFER_FILE,    /* files with the endings in `detail`, separated by '|'; NULL: all files */
+    APR_OFFER_FILE,    /* files with the suffixes in `detail`, separated by '|'; NULL: all files */
     APR_OFFER_FOLDER,
     APR_OFFER_TYPE,  /* types and mixtures */
     APR_OFFER_GPU,   /* the GPUs that aprplan knows */

@@ -12,7 +12,7 @@
 static const apr_family_config gemma = {.activation = "gelu_pytorch_tanh",
                                         .attention_bias = APR_BIAS_WHEN_STATED,
                                         .accepts = {{"hidden_act", " gelu gelu_pytorch_tanh gelu_new "}},
-                                        .flags_on = " tie_word_embeddings ",
+                                        .flags_on = APR_FLAG(tie_word_embeddings),
                                         .num_kv_heads = 16,
                                         .head_dim = 256,
                                         .max_position_embeddings = 8192,
@@ -30,7 +30,7 @@ const apr_family apr_family_gemma = {.name = "gemma",
 /* The classes ignore the field hidden_act. */
 #define GEMMA                                                                                                         \
     .activation = "gelu_pytorch_tanh", .activation_key = "hidden_activation", .attention_bias = APR_BIAS_WHEN_STATED, \
-    .flags_on = " tie_word_embeddings ", .num_kv_heads = 4, .head_dim = 256, .sliding_window = 4096, .rms_norm_eps = 1e-6
+    .flags_on = APR_FLAG(tie_word_embeddings), .num_kv_heads = 4, .head_dim = 256, .sliding_window = 4096, .rms_norm_eps = 1e-6
 
 static const apr_family_config gemma2 = {GEMMA, .window = APR_WINDOW_EVEN, .computes = COMPUTES, .max_position_embeddings = 8192,
                                          .defaults = {{"num_heads", 8},

@@ -121,9 +121,9 @@ static const apr_family_config gemma4 = {
     .computes = " hidden_act final_logit_softcapping rope_local_base_freq num_kv_shared_layers per_layer_config hidden_size_per_layer_input"
                 " enable_moe_block attention_k_eq_v use_double_wide_mlp ",
     .accepts = {{"use_bidirectional_attention", " vision "}}, /* applies between the tokens of an image */
-    .flags_on = " tie_word_embeddings ",
-    .flags_always = " norm_topk_prob ",
-    .flags_shown = " enable_moe_block ",
+    .flags_on = APR_FLAG(tie_word_embeddings),
+    .flags_always = APR_FLAG(norm_topk_prob),
+    .flags_shown = APR_FLAG(enable_moe_block),
     .num_kv_heads = 4,
     .head_dim = 256,
     .max_position_embeddings = 131072,

@@ -5,7 +5,7 @@
 
 static const apr_family_config glm4 = {.activation = "silu",
                                        .attention_bias = APR_BIAS_QKV_WHEN_STATED,
-                                       .flags_on = " attention_bias ",
+                                       .flags_on = APR_FLAG(attention_bias),
                                        .num_kv_heads = 2,
                                        .head_dim = 128,
                                        .max_position_embeddings = 131072,
@@ -31,8 +31,8 @@ const apr_family apr_family_glm4 = {.name = "glm4",
                                     .sets = {&apr_tensors_ends, &apr_tensors_attention, &apr_tensors_dense},
                                     .translates = true};
 
-#define EXPERTS                                                                                                             \
-    .experts = APR_EXPERTS_AFTER_DENSE, .dense_key = "first_k_dense_replace", .n_dense = 1, .flags_on = " norm_topk_prob ", \
+#define EXPERTS                                                                                                                   \
+    .experts = APR_EXPERTS_AFTER_DENSE, .dense_key = "first_k_dense_replace", .n_dense = 1, .flags_on = APR_FLAG(norm_topk_prob), \
     .accepts = {{"scoring_func", " sigmoid "}, {"topk_method", " noaux_tc "}}, .rms_norm_eps = 1e-5
 
 #define EXPERT_FIELDS " n_group routed_scaling_factor first_k_dense_replace mlp_layer_types n_shared_experts "
@@ -48,7 +48,7 @@ static const apr_family_config glm4_moe = {.activation = "silu",
                                            .attention_bias = APR_BIAS_QKV_WHEN_STATED,
                                            .spellings = {EXPERT_SPELLINGS},
                                            .computes = EXPERT_FIELDS "use_qk_norm ",
-                                           .flags_shown = " use_qk_norm ",
+                                           .flags_shown = APR_FLAG(use_qk_norm),
                                            .num_kv_heads = 8,
                                            .max_position_embeddings = 131072,
                                            .partial_rotary_factor = 0.5,
@@ -123,7 +123,7 @@ static const apr_family_config solar_open = {.activation = "silu",
                                              .spellings = {EXPERT_SPELLINGS},
                                              .accepts = {{"scoring_func", " sigmoid "}, {"topk_method", " noaux_tc "}},
                                              .computes = " n_group routed_scaling_factor n_shared_experts ",
-                                             .flags_on = " norm_topk_prob ",
+                                             .flags_on = APR_FLAG(norm_topk_prob),
                                              .num_kv_heads = 8,
                                              .head_dim = 128,
                                              .max_position_embeddings = 131072,
@@ -168,7 +168,7 @@ static const apr_family_config dots1 = {.activation = "silu",
                                         .spellings = {EXPERT_SPELLINGS, {"use_qk_norm", ""}},
                                         .accepts = {{"scoring_func", " sigmoid noaux_tc "}, {"topk_method", " noaux_tc "}},
                                         .computes = EXPERT_FIELDS "use_qk_norm ",
-                                        .flags_always = " use_qk_norm ",
+                                        .flags_always = APR_FLAG(use_qk_norm),
                                         .num_kv_heads = 32,
                                         .max_position_embeddings = 2048,
                                         .sliding_window = 4096,

@@ -83,7 +83,7 @@ static const apr_family_config lfm2 = {
     .computes = " block_auto_adjust_ff_dim ",
     .settle = settle_width,
     .put_own = put_width,
-    .flags_on = " tie_word_embeddings ",
+    .flags_on = APR_FLAG(tie_word_embeddings),
     .defaults = {{"num_heads", 32}, {"intermediate_size", 12288}, {"vocab_size", 65536}, {"linear_conv_kernel_dim", 3}}};
 
 const apr_family apr_family_lfm2 = {.name = "lfm2",
@@ -103,7 +103,7 @@ static const apr_family_config lfm2_moe = {CONFIG,
                                            .spellings = {SPELLINGS},
                                            .computes = " routed_scaling_factor ",
                                            .requires = " use_expert_bias ",
-                                           .flags_on = " tie_word_embeddings norm_topk_prob ",
+                                           .flags_on = APR_FLAG(tie_word_embeddings) | APR_FLAG(norm_topk_prob),
                                            .defaults = {{"num_heads", 32},
                                                         {"intermediate_size", 7168},
                                                         {"vocab_size", 65536},

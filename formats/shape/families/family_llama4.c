@@ -42,7 +42,7 @@ static const apr_family_config llama4 = {
                   {"shared_expert_intermediate_size", "intermediate_size"},
                   {"num_experts", "num_local_experts"}},
     .computes = " use_qk_norm attn_temperature_tuning attention_chunk_size no_rope_layers no_rope_layer_interval moe_layers ",
-    .flags_on = " use_qk_norm ",
+    .flags_on = APR_FLAG(use_qk_norm),
     .num_kv_heads = 8,
     .head_dim = 128,
     .max_position_embeddings = 131072,

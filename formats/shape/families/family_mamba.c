@@ -115,23 +115,28 @@ const apr_family apr_family_bamba = {.name = "bamba",
 
 /* --- falcon_h1: multipliers. Not in GGUF: there they are multiplied into the weights. --- */
 
-static double *multiplier_of(apr_hparams *h, const char *list, int i)
-{
-    double *const ssm[] = {&h->ssm_z_multiplier, &h->ssm_x_multiplier, &h->ssm_b_multiplier, &h->ssm_c_multiplier, &h->ssm_dt_multiplier};
-    double *const mlp[] = {&h->mlp_gate_multiplier, &h->mlp_down_multiplier};
-    return list[0] == 's' ? ssm[i] : mlp[i];
-}
+static const struct multiplier_list {
+    const char *key;
+    int n;
+    int at[5]; /* in apr_hparam_fields */
+} multiplier_lists[] = {
+    {"ssm_multipliers",
+     5,
+     {APR_NUMBER_AT(ssm_z_multiplier), APR_NUMBER_AT(ssm_x_multiplier), APR_NUMBER_AT(ssm_b_multiplier), APR_NUMBER_AT(ssm_c_multiplier),
+      APR_NUMBER_AT(ssm_dt_multiplier)}},
+    {"mlp_multipliers", 2, {APR_NUMBER_AT(mlp_gate_multiplier), APR_NUMBER_AT(mlp_down_multiplier)}},
+};
 
-/* A list of n numbers; absent or null: all are 1. */
-static apr_status read_multipliers(const apr_config_reading *r, const char *key, int n)
+/* A list of numbers; absent or null: all are 1. */
+static apr_status read_multipliers(const apr_config_reading *r, const struct multiplier_list *l)
 {
-    const cJSON *const list = apr_config_find(r, key), *item;
-    int i = 0;
+    const cJSON *const list = apr_config_find(r, l->key), *item;
+    const int *at = l->at;
 
     if (list == NULL) return APR_OK;
-    if (!cJSON_IsArray(list) || cJSON_GetArraySize(list) != n)
-        return apr_fail(r->err, APR_E_DAMAGED, "%s: \"%s\" is not a list of %d numbers", r->where, key, n);
-    cJSON_ArrayForEach(item, list) APR_TRY(apr_config_real(r, item, key, multiplier_of(r->h, key, i++)));
+    if (!cJSON_IsArray(list) || cJSON_GetArraySize(list) != l->n)
+        return apr_fail(r->err, APR_E_DAMAGED, "%s: \"%s\" is not a list of %d numbers", r->where, l->key, l->n);
+    cJSON_ArrayForEach(item, list) APR_TRY(apr_config_real(r, item, l->key, apr_hparam_real(r->h, &apr_hparam_fields[*at++])));
     return APR_OK;
 }
 
@@ -140,8 +145,7 @@ static apr_status settle_falcon_h1(const apr_config_reading *r)
     apr_hparams *const h = r->h;
     int64_t inner = 0;
 
-    APR_TRY(read_multipliers(r, "ssm_multipliers", 5));
-    APR_TRY(read_multipliers(r, "mlp_multipliers", 2));
+    for (size_t k = 0; k < sizeof multiplier_lists / sizeof *multiplier_lists; k++) APR_TRY(read_multipliers(r, &multiplier_lists[k]));
     APR_TRY(apr_config_int(r, "mamba_d_ssm", &inner));
     if (inner > 0 && h->linear_value_head_dim == 0 && h->linear_num_value_heads > 0)
         h->linear_value_head_dim = inner / h->linear_num_value_heads;
@@ -152,16 +156,11 @@ static apr_status settle_falcon_h1(const apr_config_reading *r)
 
 static void put_multipliers(apr_json_text *out, const apr_hparams *h)
 {
-    apr_hparams copy = *h;
-    static const struct {
-        const char *key;
-        int n;
-    } lists[] = {{"ssm_multipliers", 5}, {"mlp_multipliers", 2}};
-
-    for (size_t k = 0; k < sizeof lists / sizeof *lists; k++) {
-        apr_json_open(out, lists[k].key, '[');
-        for (int i = 0; i < lists[k].n; i++) {
-            const double value = *multiplier_of(&copy, lists[k].key, i);
+    for (size_t k = 0; k < sizeof multiplier_lists / sizeof *multiplier_lists; k++) {
+        const struct multiplier_list *const l = &multiplier_lists[k];
+        apr_json_open(out, l->key, '[');
+        for (int i = 0; i < l->n; i++) {
+            const double value = apr_hparam_get_real(h, &apr_hparam_fields[l->at[i]]);
             apr_json_real(out, NULL, value > 0 ? value : 1);
         }
         apr_json_close(out, ']');
@@ -178,7 +177,7 @@ static const apr_family_config falcon_h1 = {
     .computes =
         " mlp_bias embedding_multiplier key_multiplier attention_in_multiplier attention_out_multiplier mlp_multipliers ssm_multipliers"
         " ssm_in_multiplier ssm_out_multiplier mamba_rms_norm projectors_bias ",
-    .flags_on = " mamba_norm_before_gate ",
+    .flags_on = APR_FLAG(mamba_norm_before_gate),
     .num_kv_heads = 8,
     .max_position_embeddings = 8192,
     .rms_norm_eps = 1e-5,

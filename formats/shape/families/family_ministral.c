@@ -47,7 +47,7 @@ static const apr_family_config mistral4 = {
                 " n_shared_experts ",
     .refuses = " attention_bias ",
     .requires = " rope_interleave ",
-    .flags_on = " norm_topk_prob ",
+    .flags_on = APR_FLAG(norm_topk_prob),
     .num_kv_heads = 32,
     .max_position_embeddings = 1048576,
     .rms_norm_eps = 1e-6,

@@ -80,13 +80,13 @@ static const apr_tensor_form key_head_forms[] = {
     {"num_experts", n}, {"num_experts_per_tok", used}, {"moe_intermediate_size", 512}, { "shared_expert_intermediate_size", 512 }
 
 static const apr_family_config qwen3_next = {
-    CONFIG, .experts = APR_EXPERTS_BY_STEP, .flags_on = " norm_topk_prob ", .num_kv_heads = 2,
+    CONFIG, .experts = APR_EXPERTS_BY_STEP, .flags_on = APR_FLAG(norm_topk_prob), .num_kv_heads = 2,
     .defaults = {LINEAR, {"num_heads", 16}, {"intermediate_size", 5632}, {"vocab_size", 151936}, EXPERTS(512, 10)}};
 
 static const apr_family_config qwen3_5 = {CONFIG, .num_kv_heads = 4,
                                           .defaults = {LINEAR, {"num_heads", 16}, {"intermediate_size", 12288}, {"vocab_size", 248320}}};
 
-static const apr_family_config qwen3_5_moe = {CONFIG, .flags_always = " norm_topk_prob ", .num_kv_heads = 2,
+static const apr_family_config qwen3_5_moe = {CONFIG, .flags_always = APR_FLAG(norm_topk_prob), .num_kv_heads = 2,
                                               .defaults = {LINEAR, {"num_heads", 16}, {"vocab_size", 248320}, EXPERTS(256, 8)}};
 
 static const apr_hparams with_experts = {.norm_topk_prob = true};
@@ -229,7 +229,7 @@ static const apr_family_config kimi_linear = {.activation = "silu",
                                               .refuses = " attention_bias ",
                                               .requires = " mla_use_nope ",
                                               .accepts = {{"moe_router_activation_func", " sigmoid "}},
-                                              .flags_on = " norm_topk_prob ",
+                                              .flags_on = APR_FLAG(norm_topk_prob),
                                               .num_kv_heads = 32,
                                               .max_position_embeddings = 1 << 20,
                                               .rms_norm_eps = 1e-5,
@@ -351,7 +351,7 @@ static const apr_family_config bailing_hybrid = {
     .spellings = {SPELLINGS, {"num_nextn_layers", "num_nextn_predict_layers"}, {"linear_conv_kernel_dim", "short_conv_kernel_size"}},
     .computes = LATENT "kda_safe_gate kda_lower_bound layer_group_size ",
     .refuses = " attention_bias ",
-    .flags_on = " norm_topk_prob ",
+    .flags_on = APR_FLAG(norm_topk_prob),
     .num_kv_heads = 32,
     .max_position_embeddings = 262144,
     .rms_norm_eps = 1e-6,

@@ -209,30 +209,30 @@ static size_t inputs_bytes(const apr_linear_args *a)
     return apr_cuda_inputs_bytes(a->n_tokens, a->n_in) + apr_cuda_scales_bytes(a->n_tokens);
 }
 
-bool apr_cuda_cut_joint_input(const apr_linear_args *parts, int n_parts, apr_cuda_joint_qkv *joint)
+bool apr_cuda_cut_stacked_input(const apr_linear_args *parts, int n_parts, apr_cuda_stacked_qkv *stacked)
 {
     const apr_linear_args *const a = &parts[0];
     const size_t before = inputs_bytes(a);
     uint8_t *const at = (uint8_t *)a->work.data + before;
 
     if (a->n_in % 8 != 0) return false; /* each matrix must start at a multiple of 16 bytes */
-    joint->n_rows = 0;
+    stacked->n_rows = 0;
     for (int i = 0; i < n_parts; i++) {
         if (apr_cuda_is_f16(parts[i].weight)) return false;
-        joint->n_rows += parts[i].n_out;
+        stacked->n_rows += parts[i].n_out;
     }
-    const size_t weights = apr_cuda_round((size_t)(joint->n_rows * a->n_in) * sizeof(__half));
-    joint->weights = (__half *)at;
-    joint->out = (float *)(at + weights);
-    return before + weights + (size_t)(a->n_tokens * joint->n_rows) * sizeof(float) <= a->work.slice * sizeof(float);
+    const size_t weights = apr_cuda_round((size_t)(stacked->n_rows * a->n_in) * sizeof(__half));
+    stacked->weights = (__half *)at;
+    stacked->out = (float *)(at + weights);
+    return before + weights + (size_t)(a->n_tokens * stacked->n_rows) * sizeof(float) <= a->work.slice * sizeof(float);
 }
 
-apr_status apr_cuda_multiply_joint(apr_cuda_device *device, const apr_linear_args *parts, int n_parts,
-                                   const apr_cuda_activations_f16 *inputs, const apr_cuda_joint_qkv *joint, apr_error *err)
+apr_status apr_cuda_multiply_stacked(apr_cuda_device *device, const apr_linear_args *parts, int n_parts,
+                                     const apr_cuda_activations_f16 *inputs, const apr_cuda_stacked_qkv *stacked, apr_error *err)
 {
     apr_linear_args all = parts[0];
     cudaError_t error = cudaSuccess;
-    __half *to = joint->weights;
+    __half *to = stacked->weights;
     gemm_buffers b = {};
 
     for (int i = 0; i < n_parts && error == cudaSuccess; i++) {
@@ -240,10 +240,10 @@ apr_status apr_cuda_multiply_joint(apr_cuda_device *device, const apr_linear_arg
         to += parts[i].n_out * parts[i].n_in;
     }
     if (error != cudaSuccess) return apr_cuda_outcome(device, error, err);
-    all.n_out = joint->n_rows;
-    all.out = joint->out;
+    all.n_out = stacked->n_rows;
+    all.out = stacked->out;
     b.inputs = *inputs;
-    b.tile = joint->weights;
+    b.tile = stacked->weights;
     const cublasStatus_t status = multiply(device, &all, &b, 0, all.n_out);
     return status == CUBLAS_STATUS_SUCCESS ? APR_OK : apr_cuda_blas_failed(status, apr_cuda_operation(device), err);
 }

@@ -42,17 +42,17 @@ apr_status apr_cuda_row_sum(apr_cuda_device *device, const apr_linear_args *args
 
 /* Several products of the same inputs as one: their weights are dequantized one after another, and a token's outputs are next to each
  * other. Both are after the inputs in the workspace. */
-typedef struct apr_cuda_joint_qkv {
+typedef struct apr_cuda_stacked_qkv {
     __half *weights; /* [n_rows, n_in] */
     float *out;      /* [n_tokens, n_rows] */
     int64_t n_rows;
-} apr_cuda_joint_qkv;
+} apr_cuda_stacked_qkv;
 
 /* False: a matrix is stored as FP16 and is multiplied in place, or the workspace has no room for all. */
-bool apr_cuda_cut_joint_input(const apr_linear_args *parts, int n_parts, apr_cuda_joint_qkv *joint);
+bool apr_cuda_cut_stacked_input(const apr_linear_args *parts, int n_parts, apr_cuda_stacked_qkv *stacked);
 
 /* apr_cuda_multiply_f16 for all of them. */
-apr_status apr_cuda_multiply_joint(apr_cuda_device *device, const apr_linear_args *parts, int n_parts,
-                                   const apr_cuda_activations_f16 *inputs, const apr_cuda_joint_qkv *joint, apr_error *err);
+apr_status apr_cuda_multiply_stacked(apr_cuda_device *device, const apr_linear_args *parts, int n_parts,
+                                     const apr_cuda_activations_f16 *inputs, const apr_cuda_stacked_qkv *stacked, apr_error *err);
 
 #endif

@@ -107,18 +107,18 @@ static apr_status multiply_glu(apr_cuda_device *device, const apr_prompt_args *a
     return make_glu(device, a, &gated, err);
 }
 
-/* joint: q, k and v of a token are next to each other there; NULL: they are separate. */
+/* stacked: q, k and v of a token are next to each other there; NULL: they are separate. */
 static apr_status qkv_epilogue(apr_cuda_device *device, const apr_prompt_args *a, const apr_cuda_activations_f16 *inputs,
-                               const apr_cuda_joint_qkv *joint, apr_error *err)
+                               const apr_cuda_stacked_qkv *stacked, apr_error *err)
 {
     apr_cuda_unscaled_qkv unscaled = {inputs->scales, {a->parts[0].bias, a->parts[1].bias, a->parts[2].bias}, {NULL, NULL, NULL}, 0};
-    const float *from = joint != NULL ? joint->out : NULL;
+    const float *from = stacked != NULL ? stacked->out : NULL;
 
-    for (int i = 0; joint != NULL && i < a->n_parts; i++) {
+    for (int i = 0; stacked != NULL && i < a->n_parts; i++) {
         unscaled.from[i] = from;
         from += a->parts[i].n_out;
     }
-    unscaled.stride = joint != NULL ? joint->n_rows : 0;
+    unscaled.stride = stacked != NULL ? stacked->n_rows : 0;
     return apr_cuda_outcome(device, apr_cuda_qkv_epilogue_many(&a->qkv, &unscaled, device->stream), err);
 }
 
@@ -126,12 +126,12 @@ static apr_status qkv_epilogue(apr_cuda_device *device, const apr_prompt_args *a
  * QKV epilogue reads its output. */
 static apr_status multiply_qkv(apr_cuda_device *device, const apr_prompt_args *a, const apr_cuda_activations_f16 *inputs, apr_error *err)
 {
-    apr_cuda_joint_qkv joint;
-    const bool is_joint = apr_cuda_cut_joint_input(a->parts, a->n_parts, &joint);
+    apr_cuda_stacked_qkv stacked;
+    const bool is_stacked = apr_cuda_cut_stacked_input(a->parts, a->n_parts, &stacked);
 
-    if (is_joint) APR_TRY(apr_cuda_multiply_joint(device, a->parts, a->n_parts, inputs, &joint, err));
-    for (int i = 0; !is_joint && i < a->n_parts; i++) APR_TRY(apr_cuda_multiply_f16(device, &a->parts[i], inputs, err));
-    return qkv_epilogue(device, a, inputs, is_joint ? &joint : NULL, err);
+    if (is_stacked) APR_TRY(apr_cuda_multiply_stacked(device, a->parts, a->n_parts, inputs, &stacked, err));
+    for (int i = 0; !is_stacked && i < a->n_parts; i++) APR_TRY(apr_cuda_multiply_f16(device, &a->parts[i], inputs, err));
+    return qkv_epilogue(device, a, inputs, is_stacked ? &stacked : NULL, err);
 }
 
 static apr_status run(apr_cuda_device *device, const apr_prompt_args *a, apr_error *err)

@@ -132,9 +132,9 @@ static cudaError_t find_keys(const float *logits, int64_t n, unsigned n_rows, in
                              cudaStream_t stream)
 {
     const int64_t found_stride = (int64_t)(sizeof *found / sizeof(uint64_t));
-    uint64_t *const halves[2] = {work, work + apr_cuda_topk_chunks(n) * n_kept * n_rows};
+    uint64_t *const buffers[2] = {work, work + apr_cuda_topk_chunks(n) * n_kept * n_rows};
     int64_t n_blocks = apr_cuda_topk_chunks(n);
-    uint64_t *out = n_blocks == 1 ? found->keys : halves[0];
+    uint64_t *out = n_blocks == 1 ? found->keys : buffers[0];
 
     launch_pdl(k_topk<float>, dim3((unsigned)n_blocks, n_rows), SORTERS, 0, stream, logits, n, n_kept, out,
                n_blocks == 1 ? found_stride : n_blocks * n_kept);
@@ -142,7 +142,7 @@ static cudaError_t find_keys(const float *logits, int64_t n, unsigned n_rows, in
         const uint64_t *const from = out;
         const int64_t n_keys = n_blocks * n_kept;
         n_blocks = apr_cuda_topk_chunks(n_keys);
-        out = n_blocks == 1 ? found->keys : halves[stage % 2];
+        out = n_blocks == 1 ? found->keys : buffers[stage % 2];
         launch_pdl(k_topk<uint64_t>, dim3((unsigned)n_blocks, n_rows), SORTERS, 0, stream, from, n_keys, n_kept, out,
                    n_blocks == 1 ? found_stride : n_blocks * n_kept);
     }

@@ -22,7 +22,7 @@ bool apr_convert_job_is_kept(const apr_convert_job *job) { return job->run.part 
 
 apr_status apr_convert_job_check_outputs(const apr_convert_job *job, const apr_out_request *others, size_t n, apr_error *err)
 {
-    const bool is_folder = apr_format_ending(job->options.format) == NULL, in_runs = job->run.part != NULL;
+    const bool is_folder = apr_format_suffix(job->options.format) == NULL, in_runs = job->run.part != NULL;
     char *const kept = apr_resume_path_for(job->out);
     apr_out_request *const all = calloc(n + 2, sizeof *all);
     apr_status status = kept != NULL && all != NULL ? APR_OK : apr_no_memory(err, "a path");
@@ -141,7 +141,7 @@ static apr_status open_feedback(apr_convert_job *job, apr_error *err)
     apr_feedback_request request = *job->feedback;
     if (apr_convert_job_is_kept(job)) request.kept = job->out;
     APR_TRY(apr_feedback_run_open(&job->feedback_run, &request, &job->conversion, job->listener, err));
-    job->run.pipe.maker = apr_feedback_run_custom_encoder(job->feedback_run);
+    job->run.pipe.custom_encoder = apr_feedback_run_custom_encoder(job->feedback_run);
     job->run.maker_terms = apr_feedback_run_terms(job->feedback_run);
     return apr_feedback_run_note(job->feedback_run, &job->conversion, err);
 }

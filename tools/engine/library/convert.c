@@ -17,7 +17,7 @@ typedef struct conversion {
     apr_library_listener listener;
 } conversion;
 
-/* A format is named by the ending of its files without the full stop; "safetensors" is a folder. */
+/* A format is named by the suffix of its files without the full stop; "safetensors" is a folder. */
 static apr_format format_of_word(const char *word)
 {
     char path[64];
@@ -25,7 +25,7 @@ static apr_format format_of_word(const char *word)
     if (strcmp(word, "safetensors") == 0) return APR_FORMAT_SAFETENSORS;
     if (snprintf(path, sizeof path, "out.%s", word) >= (int)sizeof path) return APR_FORMAT_NONE;
     const apr_format format = apr_format_of_path(path);
-    return format != APR_FORMAT_NONE && apr_format_ending(format) != NULL ? format : APR_FORMAT_NONE;
+    return format != APR_FORMAT_NONE && apr_format_suffix(format) != NULL ? format : APR_FORMAT_NONE;
 }
 
 static apr_status read_format(const char *word, const char *out, apr_format *format, apr_error *err)

@@ -28,7 +28,7 @@ static apr_status take_text(aprkit_report *r, const aprkit_verify_options *o, ap
     r->text_name = strdup(o->text_name != NULL ? o->text_name : "text");
     if (r->text == NULL || r->text_name == NULL) return apr_no_memory(err, "a text");
     memcpy(r->text, o->text, n);
-    r->input.passage = (apr_verify_extra_text){.name = r->text_name, .text = r->text, .n_bytes = n};
+    r->input.extra_text = (apr_verify_extra_text){.name = r->text_name, .text = r->text, .n_bytes = n};
     return APR_OK;
 }
 

@@ -23,14 +23,14 @@ apr_status apr_question_open(apr_plan_question *q, const apr_model *source, bool
     if (has_tensors && (!is_packed || q->asked->dtype == NULL)) APR_TRY(apr_admission_to_run(&q->program, &q->model, err));
     q->bytes = calloc(q->program.n_weights + 1, sizeof *q->bytes);
     q->host_bytes = calloc(q->program.n_weights + 1, sizeof *q->host_bytes);
-    q->made = calloc(q->program.n_weights + 1, sizeof *q->made);
+    q->composed_bytes = calloc(q->program.n_weights + 1, sizeof *q->composed_bytes);
     q->filled = calloc(q->program.n_weights + 1, sizeof *q->filled);
     q->sizes = calloc(q->program.n_weights + 1, sizeof *q->sizes);
     q->dtypes = calloc(q->program.n_weights + 1, sizeof *q->dtypes);
     q->notes = calloc(q->program.n_weights + 1, sizeof *q->notes);
-    const bool has_bytes = q->bytes != NULL && q->host_bytes != NULL && q->made != NULL && q->filled != NULL;
+    const bool has_bytes = q->bytes != NULL && q->host_bytes != NULL && q->composed_bytes != NULL && q->filled != NULL;
     if (!has_bytes || q->sizes == NULL || q->dtypes == NULL || q->notes == NULL) return apr_no_memory(err, "the sizes of the weights");
-    if (source->n_tensors > 0) apr_plan_composed_weights(&q->program, &q->model, q->made);
+    if (source->n_tensors > 0) apr_plan_composed_weights(&q->program, &q->model, q->composed_bytes);
     return APR_OK;
 }
 
@@ -39,7 +39,7 @@ void apr_question_close(apr_plan_question *q)
     free(q->bytes);
     free(q->host_bytes);
     free(q->filled);
-    free(q->made);
+    free(q->composed_bytes);
     free(q->sizes);
     free(q->dtypes);
     free(q->notes);
@@ -110,7 +110,7 @@ apr_status apr_question_options(apr_plan_question *q, const apr_plan_asked *aske
     o->each.weight_dtypes = q->gpu != NULL ? q->dtypes : NULL;
     o->each.weight_notes = q->notes;
     o->each.padding_bytes = q->gpu != NULL && asked->direct ? q->filled : NULL;
-    o->each.made_bytes = asked->dtype == NULL ? q->made : NULL; /* aprquant writes these weights as a run needs them */
+    o->each.composed_bytes = asked->dtype == NULL ? q->composed_bytes : NULL; /* aprquant writes these weights as a run needs them */
     for (int i = 0; i < q->n_named; i++) o->gpus[i] = q->n_named > 1 ? &q->gpus[i] : NULL;
     for (int i = 1; i < q->n_devices; i++) o->shares_card[i] = q->ordinals[i] == q->ordinals[i - 1];
     return APR_OK;

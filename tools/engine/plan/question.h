@@ -36,7 +36,7 @@ typedef struct apr_plan_question {
     /* [program.n_weights] sizes: what each weight takes; bytes, dtypes, notes: the same as the planner's arrays. host_bytes: on the host,
      * when a part is offloaded. made: of weights that are composed of others. filled: of the padding of experts' rows. */
     apr_weight_size *sizes;
-    uint64_t *bytes, *host_bytes, *made, *filled;
+    uint64_t *bytes, *host_bytes, *composed_bytes, *filled;
     apr_dtype *dtypes;
     apr_weight_note *notes;
 } apr_plan_question;

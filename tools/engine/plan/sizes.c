@@ -3,6 +3,7 @@
 
 #include "formats/base/bytes.h"
 #include "formats/base/json.h"
+#include "formats/base/text.h"
 #include "formats/packed/hf_quantization.h"
 #include "formats/tensor/packed_weights.h"
 #include "kernels/repack.h"
@@ -112,8 +113,8 @@ static const apr_quant_scheme *published_scheme(const apr_model *skeleton, const
 {
     char module[512];
     apr_slot_name(slot, 0, module, sizeof module);
-    const size_t n = strlen(module);
-    if (n > 7 && strcmp(module + n - 7, ".weight") == 0) module[n - 7] = '\0';
+    const size_t n = apr_stem_of(module, ".weight");
+    if (n > 0) module[n] = '\0';
     return apr_quantization_of(skeleton->quantization, module, module_kind(apr_family_find(skeleton->hparams.architecture), slot, tensor));
 }
 
@@ -163,13 +164,12 @@ static tensor_bytes bytes_of_tensor(const sizing *s, const apr_weight_slot *slot
     char name[512], part[576];
 
     apr_slot_name(slot, index, name, sizeof name);
-    size_t n = strlen(name);
-    if (n > 7 && strcmp(name + n - 7, ".weight") == 0) n -= 7;
+    const size_t n_stem = apr_stem_of(name, ".weight"), n = n_stem > 0 ? n_stem : strlen(name);
     const apr_tensor *const whole = apr_model_find(s->model, name);
     tensor_bytes bytes = bytes_by_recipe(s, whole);
     const bool is_whole = whole != NULL && apr_dtype_is_weights(whole->dtype);
-    for (size_t i = 0; !is_whole && apr_packed_endings[i] != NULL; i++) {
-        snprintf(part, sizeof part, "%.*s%s", (int)n, name, apr_packed_endings[i]);
+    for (size_t i = 0; !is_whole && apr_packed_suffixes[i] != NULL; i++) {
+        snprintf(part, sizeof part, "%.*s%s", (int)n, name, apr_packed_suffixes[i]);
         bytes.numbers = apr_saturating_add(apr_pad64(bytes.numbers), padded(bytes_by_recipe(s, apr_model_find(s->model, part)), 1, false));
     }
     return bytes;

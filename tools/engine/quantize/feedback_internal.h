@@ -33,8 +33,8 @@ struct apr_feedback_run {
     apr_feedback_links links;
     apr_feedback_fact *facts; /* [items] */
     apr_hessian *sums;        /* sums x x^T: for each layer input, one per expert, from first_sum[input] on */
-    size_t *first_sum;        /* [n_feeds] */
-    bool *is_summed;          /* [n_feeds] its sums are complete */
+    size_t *first_sum;        /* [n_inputs] */
+    bool *is_summed;          /* [n_inputs] its sums are complete */
     apr_feedback prepared;    /* factors of the sums at prepared_from, while those exist */
     const double *prepared_from;
     const float *prepared_there;     /* the same on a GPU */

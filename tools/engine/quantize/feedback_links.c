@@ -102,12 +102,12 @@ apr_status apr_feedback_links_of(apr_feedback_links *l, const apr_conversion *c,
     size_t capacity = 0;
 
     *l = (apr_feedback_links){0};
-    for (size_t i = 0; i < inputs->n_fed; i++) {
-        const apr_layer_input *const input = &inputs->feeds[inputs->fed[i].feed];
+    for (size_t i = 0; i < inputs->n_readers; i++) {
+        const apr_layer_input *const input = &inputs->inputs[inputs->readers[i].input];
         int64_t n;
-        const apr_tensor *const tensors = apr_trace_tensors(session, inputs->fed[i].slot, &n);
+        const apr_tensor *const tensors = apr_trace_tensors(session, inputs->readers[i].slot, &n);
         for (int64_t e = 0; tensors != NULL && e < n; e++)
-            APR_TRY(add_tensor(l, &capacity, c, &tensors[e], inputs->fed[i].feed, input, e, err));
+            APR_TRY(add_tensor(l, &capacity, c, &tensors[e], inputs->readers[i].input, input, e, err));
     }
     remove_duplicates(l);
     return APR_OK;

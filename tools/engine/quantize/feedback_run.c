@@ -69,7 +69,7 @@ static apr_status read_text(apr_feedback_run *run, apr_error *err)
 /* Bytes of one layer input's sums on a GPU. */
 static uint64_t sums_bytes(const apr_feedback_run *run, size_t input)
 {
-    const apr_layer_input *const f = &run->inputs.feeds[input];
+    const apr_layer_input *const f = &run->inputs.inputs[input];
     return apr_device_sums_bytes(f->width) * (uint64_t)(f->n_experts > 0 ? f->n_experts : 1);
 }
 
@@ -139,12 +139,12 @@ static apr_status make_tables(apr_feedback_run *run, apr_error *err)
 {
     size_t n_sums = 0;
 
-    run->first_sum = calloc(run->inputs.n_feeds + 1, sizeof *run->first_sum);
-    run->is_summed = calloc(run->inputs.n_feeds + 1, sizeof *run->is_summed);
+    run->first_sum = calloc(run->inputs.n_inputs + 1, sizeof *run->first_sum);
+    run->is_summed = calloc(run->inputs.n_inputs + 1, sizeof *run->is_summed);
     if (run->first_sum == NULL || run->is_summed == NULL) return apr_no_memory(err, "the inputs of tensors");
-    for (size_t i = 0; i < run->inputs.n_feeds; i++) {
+    for (size_t i = 0; i < run->inputs.n_inputs; i++) {
         run->first_sum[i] = n_sums;
-        n_sums += run->inputs.feeds[i].n_experts > 0 ? (size_t)run->inputs.feeds[i].n_experts : 1;
+        n_sums += run->inputs.inputs[i].n_experts > 0 ? (size_t)run->inputs.inputs[i].n_experts : 1;
     }
     run->sums = calloc(n_sums + 1, sizeof *run->sums);
     run->device_sums = calloc(n_sums + 1, sizeof *run->device_sums);
@@ -168,8 +168,8 @@ static void set_terms(apr_feedback_run *run)
 static void add_layer(apr_feedback_run *run, int layer)
 {
     uint64_t own = 0;
-    for (size_t input = 0; input < run->inputs.n_feeds; input++)
-        if (run->inputs.feeds[input].layer == layer) own += sums_bytes(run, input);
+    for (size_t input = 0; input < run->inputs.n_inputs; input++)
+        if (run->inputs.inputs[input].layer == layer) own += sums_bytes(run, input);
     if (own > run->largest_sums) run->largest_sums = own;
 }
 
@@ -192,9 +192,9 @@ static apr_status plan_device(apr_feedback_run *run, apr_error *err)
             if (k == first || run->links.links[k].input != run->links.links[k - 1].input) own += sums_bytes(run, run->links.links[k].input);
         if (own > run->largest_sums) run->largest_sums = own;
     }
-    for (size_t input = 0; input < run->inputs.n_feeds; input++) {
+    for (size_t input = 0; input < run->inputs.n_inputs; input++) {
         run->all_sums += sums_bytes(run, input);
-        if (run->request.sequential) add_layer(run, run->inputs.feeds[input].layer);
+        if (run->request.sequential) add_layer(run, run->inputs.inputs[input].layer);
     }
     run->plan.bytes[APR_FEEDBACK_SUMS] = run->all_sums;
     return APR_OK;
@@ -240,8 +240,9 @@ void apr_feedback_run_close(apr_feedback_run *run)
 {
     if (run == NULL) return;
     apr_feedback_run_to_host(run);
-    for (size_t i = 0; run->is_summed != NULL && run->sums != NULL && i < run->inputs.n_feeds; i++)
-        for (int64_t e = 0; e == 0 || e < run->inputs.feeds[i].n_experts; e++) apr_hessian_close(&run->sums[run->first_sum[i] + (size_t)e]);
+    for (size_t i = 0; run->is_summed != NULL && run->sums != NULL && i < run->inputs.n_inputs; i++)
+        for (int64_t e = 0; e == 0 || e < run->inputs.inputs[i].n_experts; e++)
+            apr_hessian_close(&run->sums[run->first_sum[i] + (size_t)e]);
     for (size_t i = 0; run->encoded != NULL && i < run->conversion->layout.n_tensors; i++) free(run->encoded[i]);
     apr_feedback_close(&run->prepared);
     apr_session_close(run->session);
@@ -357,7 +358,7 @@ uint64_t apr_feedback_run_memory(const apr_feedback_run *run)
 
 static void drop_sums(apr_feedback_run *run, size_t input)
 {
-    for (int64_t e = 0; e < experts_of(&run->inputs.feeds[input]); e++) {
+    for (int64_t e = 0; e < experts_of(&run->inputs.inputs[input]); e++) {
         if (run->prepared_from == sums_of(run, input, e)->sum) run->prepared_from = NULL;
         if (run->prepared_there == device_sums_of(run, input, e)->at) run->prepared_there = NULL;
         apr_hessian_close(sums_of(run, input, e));
@@ -369,14 +370,14 @@ static void drop_sums(apr_feedback_run *run, size_t input)
 /* Frees the sums of all layer inputs. */
 static void feedback_run_drop_sums(apr_feedback_run *run)
 {
-    for (size_t input = 0; input < run->inputs.n_feeds; input++) drop_sums(run, input);
+    for (size_t input = 0; input < run->inputs.n_inputs; input++) drop_sums(run, input);
 }
 
 static apr_status add_rows(void *user, size_t input, int64_t expert, int64_t n_rows, const float *rows, apr_error *err)
 {
     apr_feedback_run *const run = user;
     apr_hessian *const sums = sums_of(run, input, expert >= 0 ? expert : 0);
-    const int64_t width = run->inputs.feeds[input].width;
+    const int64_t width = run->inputs.inputs[input].width;
 
     if (run->gpu != NULL)
         return apr_device_sums_add(run->gpu, device_sums_of(run, input, expert >= 0 ? expert : 0), width, rows, false, n_rows, err);
@@ -388,7 +389,7 @@ static apr_status add_rows(void *user, size_t input, int64_t expert, int64_t n_r
 static apr_status add_rows_there(void *user, size_t input, int64_t n_rows, const float *rows, apr_error *err)
 {
     apr_feedback_run *const run = user;
-    return apr_device_sums_add(run->gpu, device_sums_of(run, input, 0), run->inputs.feeds[input].width, rows, true, n_rows, err);
+    return apr_device_sums_add(run->gpu, device_sums_of(run, input, 0), run->inputs.inputs[input].width, rows, true, n_rows, err);
 }
 
 /* Evaluates the text once and sums all wanted layer inputs. */
@@ -407,7 +408,7 @@ static apr_status pass_text(apr_feedback_run *run, const bool *wanted, apr_error
         status = apr_layer_inputs_visit(&run->inputs, run->session, &pass, run->ids + at, window, err);
     }
     apr_listener_end(run->listener);
-    for (size_t i = 0; i < run->inputs.n_feeds; i++) run->is_summed[i] |= wanted[i];
+    for (size_t i = 0; i < run->inputs.n_inputs; i++) run->is_summed[i] |= wanted[i];
     run->pass_seconds += apr_seconds_now() - start;
     return status;
 }
@@ -430,7 +431,7 @@ static uint64_t want_inputs(const apr_feedback_run *run, size_t item, bool *want
         const size_t input = run->links.links[i].input;
         if (wanted[input] || run->is_summed[input]) continue;
         wanted[input] = true;
-        bytes += input_bytes(run, &run->inputs.feeds[input]);
+        bytes += input_bytes(run, &run->inputs.inputs[input]);
     }
     return bytes;
 }
@@ -447,7 +448,7 @@ static apr_status sum_wanted(apr_feedback_run *run, size_t item, bool *wanted, a
     const size_t n = apr_feedback_links_of_item(&run->links, item, &first);
     for (size_t i = first; i < first + n; i++) is_left_out |= !run->is_summed[run->links.links[i].input];
     if (!is_left_out) return APR_OK;
-    for (size_t input = 0; input < run->inputs.n_feeds; input++) wanted[input] &= !run->is_summed[input];
+    for (size_t input = 0; input < run->inputs.n_inputs; input++) wanted[input] &= !run->is_summed[input];
     APR_TRY(pass_text(run, wanted, err));
     return keeps_sums(run) ? apr_kept_sums_write(run, run->is_summed, err) : APR_OK;
 }
@@ -455,7 +456,7 @@ static apr_status sum_wanted(apr_feedback_run *run, size_t item, bool *wanted, a
 /* Gets the sums for this item, and for as many following items as memory allows. */
 static apr_status sum_from(apr_feedback_run *run, size_t item, apr_error *err)
 {
-    bool *const wanted = calloc(run->inputs.n_feeds + 1, sizeof *wanted), *const more = calloc(run->inputs.n_feeds + 1, sizeof *more);
+    bool *const wanted = calloc(run->inputs.n_inputs + 1, sizeof *wanted), *const more = calloc(run->inputs.n_inputs + 1, sizeof *more);
     uint64_t bytes = 0;
 
     if (wanted == NULL || more == NULL) {
@@ -465,10 +466,10 @@ static apr_status sum_from(apr_feedback_run *run, size_t item, apr_error *err)
     }
     for (size_t i = item; i < run->conversion->layout.n_tensors; i++) {
         if (!is_left(run, i)) continue;
-        memcpy(more, wanted, run->inputs.n_feeds * sizeof *more);
+        memcpy(more, wanted, run->inputs.n_inputs * sizeof *more);
         const uint64_t its = want_inputs(run, i, more);
         if (i > item && bytes + its > apr_feedback_run_memory(run)) break;
-        memcpy(wanted, more, run->inputs.n_feeds * sizeof *more);
+        memcpy(wanted, more, run->inputs.n_inputs * sizeof *more);
         bytes += its;
     }
     const apr_status status = bytes > 0 ? sum_wanted(run, item, wanted, err) : APR_OK;
@@ -480,7 +481,7 @@ static apr_status sum_from(apr_feedback_run *run, size_t item, apr_error *err)
 /* Frees sums that no further tensor needs. */
 static void drop_idle_sums(apr_feedback_run *run)
 {
-    for (size_t input = 0; input < run->inputs.n_feeds; input++) {
+    for (size_t input = 0; input < run->inputs.n_inputs; input++) {
         bool is_needed = false;
         for (size_t i = 0; i < run->links.n_links && !is_needed && run->is_summed[input]; i++)
             is_needed = run->links.links[i].input == input && is_left(run, run->links.links[i].item);
@@ -561,7 +562,7 @@ static apr_status prepare(apr_feedback_run *run, apr_dtype to, const apr_feedbac
     }
     apr_feedback_close(&run->prepared);
     run->prepared_from = is_merged ? NULL : first->sum;
-    if (is_merged) APR_TRY(apr_hessian_open(&all, run->inputs.feeds[links[0].input].width, err));
+    if (is_merged) APR_TRY(apr_hessian_open(&all, run->inputs.inputs[links[0].input].width, err));
     apr_status status = APR_OK;
     for (size_t i = 0; i < n && is_merged && status == APR_OK; i++) status = merge_sums(run, &links[i], &all, err);
     const apr_hessian *const sums = is_merged ? &all : first;
@@ -727,13 +728,13 @@ static apr_status encode_others(apr_feedback_run *run, apr_error *err)
 
 static apr_status encode_layer(apr_feedback_run *run, int layer, apr_error *err)
 {
-    bool *const wanted = calloc(run->inputs.n_feeds + 1, sizeof *wanted);
+    bool *const wanted = calloc(run->inputs.n_inputs + 1, sizeof *wanted);
     apr_status status = wanted != NULL ? APR_OK : apr_no_memory(err, "the inputs of tensors");
     bool is_any = false;
 
     for (size_t i = 0; i < run->links.n_links && status == APR_OK; i++) {
         const apr_feedback_link *const link = &run->links.links[i];
-        wanted[link->input] |= run->inputs.feeds[link->input].layer == layer && is_left(run, link->item);
+        wanted[link->input] |= run->inputs.inputs[link->input].layer == layer && is_left(run, link->item);
         is_any |= wanted[link->input];
     }
     if (status == APR_OK && is_any) status = pass_text(run, wanted, err);

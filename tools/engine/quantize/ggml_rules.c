@@ -6,36 +6,36 @@
 
 #include <string.h>
 
-/* Are the last words of the name, which dots separate, the ending? */
-static bool has_last_words(const char *name, const char *ending)
+/* Are the last words of the name, which dots separate, the suffix? */
+static bool has_last_words(const char *name, const char *suffix)
 {
-    const size_t n = apr_stem_of(name, ending);
-    return n > 0 ? name[n - 1] == '.' : strcmp(name, ending) == 0;
+    const size_t n = apr_stem_of(name, suffix);
+    return n > 0 ? name[n - 1] == '.' : strcmp(name, suffix) == 0;
 }
 
-static const apr_tensor *find(const apr_model *model, const char *const *endings, size_t n)
+static const apr_tensor *find(const apr_model *model, const char *const *suffixes, size_t n)
 {
     for (size_t k = 0; k < n; k++)
         for (size_t i = 0; i < model->n_tensors; i++)
-            if (has_last_words(model->tensors[i].name, endings[k])) return &model->tensors[i];
+            if (has_last_words(model->tensors[i].name, suffixes[k])) return &model->tensors[i];
     return NULL;
 }
 
 static const apr_tensor *embedding_of(const apr_model *model)
 {
-    static const char *const endings[] = {"token_embd.weight",     "embed_tokens.weight", "wte.weight",      "word_embeddings.weight",
-                                          "tok_embeddings.weight", "embed_in.weight",     "embedding.weight"};
-    return find(model, endings, sizeof endings / sizeof *endings);
+    static const char *const suffixes[] = {"token_embd.weight",     "embed_tokens.weight", "wte.weight",      "word_embeddings.weight",
+                                           "tok_embeddings.weight", "embed_in.weight",     "embedding.weight"};
+    return find(model, suffixes, sizeof suffixes / sizeof *suffixes);
 }
 
 static const apr_tensor *head_of(const apr_model *model)
 {
-    static const char *const endings[] = {"lm_head.weight", "embed_out.weight", "output_layer.weight", "output.weight"};
+    static const char *const suffixes[] = {"lm_head.weight", "embed_out.weight", "output_layer.weight", "output.weight"};
     const apr_tensor *head = NULL;
 
     for (size_t i = 0; i < model->n_tensors && head == NULL; i++) /* "output.weight" is the head only as a whole name */
         if (strcmp(model->tensors[i].name, "output.weight") == 0) head = &model->tensors[i];
-    if (head == NULL) head = find(model, endings, sizeof endings / sizeof *endings - 1);
+    if (head == NULL) head = find(model, suffixes, sizeof suffixes / sizeof *suffixes - 1);
     return head != NULL ? head : embedding_of(model);
 }
 

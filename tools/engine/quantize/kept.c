@@ -103,13 +103,13 @@ void apr_kept_text_close(apr_kept_text *kept)
 
 /* --- a file of OUT.resume --- */
 
-static char *path_of(const char *out, const char *name, const char *ending)
+static char *path_of(const char *out, const char *name, const char *suffix)
 {
     char *const folder = apr_resume_path_for(out);
-    const size_t n = folder != NULL ? strlen(folder) + strlen(name) + strlen(ending) + 2 : 0;
+    const size_t n = folder != NULL ? strlen(folder) + strlen(name) + strlen(suffix) + 2 : 0;
     char *const path = n > 0 ? malloc(n) : NULL;
 
-    if (path != NULL) snprintf(path, n, "%s/%s%s", folder, name, ending);
+    if (path != NULL) snprintf(path, n, "%s/%s%s", folder, name, suffix);
     free(folder);
     return path;
 }
@@ -237,8 +237,8 @@ static bool write_sums(void *user, FILE *file)
     const apr_feedback_run *const run = w->run;
     bool good = true;
 
-    for (size_t input = 0; input < run->inputs.n_feeds && good; input++)
-        for (int64_t e = 0; w->wanted[input] && good && e < experts_of(&run->inputs.feeds[input]); e++)
+    for (size_t input = 0; input < run->inputs.n_inputs && good; input++)
+        for (int64_t e = 0; w->wanted[input] && good && e < experts_of(&run->inputs.inputs[input]); e++)
             good = write_sum(file, input, e, &run->sums[run->first_sum[input] + (size_t)e]);
     return good;
 }
@@ -274,7 +274,7 @@ static bool read_sum(FILE *file, apr_hessian *into, int64_t n, int64_t n_tokens)
 static bool read_input(FILE *file, apr_feedback_run *run, const bool *wanted, const int64_t first[HEAD], bool *is_taken)
 {
     const size_t input = (size_t)first[0];
-    const apr_layer_input *const f = &run->inputs.feeds[input];
+    const apr_layer_input *const f = &run->inputs.inputs[input];
     const bool takes = wanted[input] && !run->is_summed[input];
     int64_t head[HEAD];
 
@@ -290,7 +290,7 @@ static bool read_input(FILE *file, apr_feedback_run *run, const bool *wanted, co
 
 static void forget(apr_feedback_run *run, size_t input)
 {
-    for (int64_t e = 0; e < experts_of(&run->inputs.feeds[input]); e++) apr_hessian_close(&run->sums[run->first_sum[input] + (size_t)e]);
+    for (int64_t e = 0; e < experts_of(&run->inputs.inputs[input]); e++) apr_hessian_close(&run->sums[run->first_sum[input] + (size_t)e]);
 }
 
 static void read_all(FILE *file, apr_feedback_run *run, const bool *wanted)
@@ -299,7 +299,7 @@ static void read_all(FILE *file, apr_feedback_run *run, const bool *wanted)
 
     while (fread(head, sizeof head, 1, file) == 1) {
         bool is_taken = false;
-        if (head[0] < 0 || (uint64_t)head[0] >= run->inputs.n_feeds || head[1] != 0) return;
+        if (head[0] < 0 || (uint64_t)head[0] >= run->inputs.n_inputs || head[1] != 0) return;
         const bool was_summed = run->is_summed[head[0]], good = read_input(file, run, wanted, head, &is_taken);
         if (!good && wanted[head[0]] && !was_summed) forget(run, (size_t)head[0]);
         if (!good) return;

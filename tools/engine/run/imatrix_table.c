@@ -5,15 +5,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-void apr_imatrix_select_inputs(const apr_layer_inputs *feeds, const apr_session *session, bool has_output, bool *wanted)
+void apr_imatrix_select_inputs(const apr_layer_inputs *inputs, const apr_session *session, bool has_output, bool *wanted)
 {
     const apr_program *const program = apr_session_program(session);
 
-    for (size_t i = 0; i < feeds->n_feeds; i++) wanted[i] = false;
-    for (size_t i = 0; i < feeds->n_fed; i++) {
-        const apr_weight_slot *const slot = &program->weights[feeds->fed[i].slot];
-        const bool is_head = program->values[program->ops[feeds->feeds[feeds->fed[i].feed].op].out].is_logits;
-        wanted[feeds->fed[i].feed] |= is_head ? has_output : slot->rank == 2;
+    for (size_t i = 0; i < inputs->n_inputs; i++) wanted[i] = false;
+    for (size_t i = 0; i < inputs->n_readers; i++) {
+        const apr_weight_slot *const slot = &program->weights[inputs->readers[i].slot];
+        const bool is_head = program->values[program->ops[inputs->inputs[inputs->readers[i].input].op].out].is_logits;
+        wanted[inputs->readers[i].input] |= is_head ? has_output : slot->rank == 2;
     }
 }
 
@@ -61,11 +61,11 @@ static void add_sums(const table *t, apr_imatrix_entry *e, addition p, const int
 }
 
 /* Adds the sums of tensor `index` of a slot. *is_named: ggml has such a tensor. */
-static apr_status add_tensor(table *t, const apr_session *session, const apr_layer_input_reader *fed, int64_t index, bool *is_named,
+static apr_status add_tensor(table *t, const apr_session *session, const apr_layer_input_reader *reader, int64_t index, bool *is_named,
                              apr_error *err)
 {
-    const apr_weight_slot *const slot = &apr_session_program(session)->weights[fed->slot];
-    const int64_t width = t->pass->feeds->feeds[fed->feed].width;
+    const apr_weight_slot *const slot = &apr_session_program(session)->weights[reader->slot];
+    const int64_t width = t->pass->inputs->inputs[reader->input].width;
     char name[256];
     apr_ggml_location place;
 
@@ -77,9 +77,9 @@ static apr_status add_tensor(table *t, const apr_session *session, const apr_lay
     apr_status status = e != NULL && order != NULL ? apr_ggml_columns(&place, width, order, err) : apr_no_memory(err, "an imatrix");
     if (status == APR_OK) {
         const addition p = {.entry = (size_t)(e - t->imatrix->entries),
-                            .input = fed->feed,
+                            .input = reader->input,
                             .matrix = place.matrix >= 0 ? place.matrix : 0,
-                            .expert = t->pass->of[fed->feed].n_matrices > 1 ? index : 0};
+                            .expert = t->pass->of[reader->input].n_matrices > 1 ? index : 0};
         if (e->n_columns != width || p.matrix >= e->n_matrices)
             status = apr_fail(err, APR_E_UNSUPPORTED, "'%s' would hold matrices of different sizes", place.name);
         else if (!was_added(t, p)) add_sums(t, e, p, order);
@@ -88,10 +88,10 @@ static apr_status add_tensor(table *t, const apr_session *session, const apr_lay
     return status;
 }
 
-static size_t most_tensors(const apr_layer_inputs *feeds, const apr_program *program)
+static size_t most_tensors(const apr_layer_inputs *inputs, const apr_program *program)
 {
     size_t n = 0;
-    for (size_t i = 0; i < feeds->n_fed; i++) n += (size_t)program->weights[feeds->fed[i].slot].count;
+    for (size_t i = 0; i < inputs->n_readers; i++) n += (size_t)program->weights[inputs->readers[i].slot].count;
     return n;
 }
 
@@ -99,18 +99,18 @@ apr_status apr_imatrix_of_pass(apr_imatrix *imatrix, const char *path, const apr
                                const bool *wanted, size_t *n_nameless, apr_error *err)
 {
     const apr_program *const program = apr_session_program(session);
-    const apr_layer_inputs *const feeds = pass->feeds;
-    const size_t n = most_tensors(feeds, program);
+    const apr_layer_inputs *const inputs = pass->inputs;
+    const size_t n = most_tensors(inputs, program);
     table t = {.imatrix = imatrix, .pass = pass, .done = calloc(n + 1, sizeof *t.done)};
     apr_status status = apr_imatrix_start(imatrix, path, n, err);
     bool is_named;
 
     *n_nameless = 0;
     if (status == APR_OK && t.done == NULL) status = apr_no_memory(err, "an imatrix");
-    for (size_t i = 0; i < feeds->n_fed && status == APR_OK; i++) {
-        if (!wanted[feeds->fed[i].feed]) continue;
-        for (int64_t k = 0; k < program->weights[feeds->fed[i].slot].count && status == APR_OK; k++) {
-            status = add_tensor(&t, session, &feeds->fed[i], k, &is_named, err);
+    for (size_t i = 0; i < inputs->n_readers && status == APR_OK; i++) {
+        if (!wanted[inputs->readers[i].input]) continue;
+        for (int64_t k = 0; k < program->weights[inputs->readers[i].slot].count && status == APR_OK; k++) {
+            status = add_tensor(&t, session, &inputs->readers[i], k, &is_named, err);
             *n_nameless += status == APR_OK && !is_named;
         }
     }
@@ -130,10 +130,10 @@ apr_status apr_imatrix_save_pass(apr_imatrix *imatrix, const char *path, const a
 {
     char name[32];
 
-    APR_TRY(apr_imatrix_start(imatrix, path, pass->feeds->n_feeds, err));
-    for (size_t i = 0; i < pass->feeds->n_feeds; i++) {
+    APR_TRY(apr_imatrix_start(imatrix, path, pass->inputs->n_inputs, err));
+    for (size_t i = 0; i < pass->inputs->n_inputs; i++) {
         const apr_layer_input_sums *const from = &pass->of[i];
-        const int64_t width = pass->feeds->feeds[i].width;
+        const int64_t width = pass->inputs->inputs[i].width;
         apr_imatrix_entry *const e = apr_imatrix_add(imatrix, input_name(name, sizeof name, i), from->n_matrices, width);
         if (e == NULL) return apr_no_memory(err, "an imatrix");
         memcpy(e->sums, from->sums, (size_t)(from->n_matrices * width) * sizeof *e->sums);
@@ -146,10 +146,10 @@ apr_status apr_imatrix_load_pass(apr_importance_pass *pass, const apr_imatrix *i
 {
     char name[32];
 
-    for (size_t i = 0; i < pass->feeds->n_feeds; i++) {
+    for (size_t i = 0; i < pass->inputs->n_inputs; i++) {
         const apr_imatrix_entry *const e = apr_imatrix_find(imatrix, input_name(name, sizeof name, i));
         apr_layer_input_sums *const to = &pass->of[i];
-        const int64_t width = pass->feeds->feeds[i].width;
+        const int64_t width = pass->inputs->inputs[i].width;
         if (e == NULL || e->n_columns != width || e->n_matrices != to->n_matrices)
             return apr_fail(err, APR_E_DAMAGED, "%s: '%s' is missing or belongs to another model: remove the file to start again",
                             imatrix->path, name);

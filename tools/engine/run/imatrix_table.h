@@ -6,8 +6,8 @@
 #include "formats/tensor/imatrix.h"
 #include "runtime/calibrate/importance_pass.h"
 
-/* Marks the inputs of matrices in layers and, with `has_output`, the head's. wanted: [n_feeds]. */
-void apr_imatrix_select_inputs(const apr_layer_inputs *feeds, const apr_session *session, bool has_output, bool *wanted);
+/* Marks the inputs of matrices in layers and, with `has_output`, the head's. wanted: [n_inputs]. */
+void apr_imatrix_select_inputs(const apr_layer_inputs *inputs, const apr_session *session, bool has_output, bool *wanted);
 
 /* Makes entries of all wanted inputs, by ggml's matrices. *n_nameless: matrices that ggml does not have. The caller closes the imatrix. */
 apr_status apr_imatrix_of_pass(apr_imatrix *imatrix, const char *path, const apr_importance_pass *pass, const apr_session *session,

@@ -2,6 +2,7 @@
  * runtime/check/golden_checks.h. golden.safetensors alone (logits and hidden states of token ids, without a tokenizer) is checked with several
  * batch sizes by runtime/check/golden.h. */
 #include "runtime/check/golden.h"
+#include "formats/base/text.h"
 #include "runtime/check/golden_checks.h"
 #include "tools/engine/run/as_library.h"
 #include "tools/report/table.h"
@@ -13,12 +14,7 @@
 #include <string.h>
 
 /* Is the path that of a safetensors file, not of golden.json? */
-static bool is_golden_arrays(const char *path)
-{
-    static const char ending[] = ".safetensors";
-    const size_t n = strlen(path), n_ending = sizeof ending - 1;
-    return n >= n_ending && strcmp(path + n - n_ending, ending) == 0;
-}
+static bool is_golden_arrays(const char *path) { return apr_ends_with(path, ".safetensors"); }
 
 /* The reasons of bounds, each once. */
 typedef struct apr_golden_reasons {

@@ -336,8 +336,8 @@ static const char report_mark[] = "{\"input\":\"";
 
 static bool is_page(const char *path)
 {
-    static const char ending[] = ".html";
-    return strlen(path) >= sizeof ending && apr_ends_with_any_case(path, ending);
+    static const char suffix[] = ".html";
+    return strlen(path) >= sizeof suffix && apr_ends_with_any_case(path, suffix);
 }
 
 static apr_status write_json(const outcome *o, const apr_quant_sums *sums, apr_out *out, apr_error *err)
@@ -741,10 +741,10 @@ static void show_note(void *user, const char *sentence)
 static apr_status convert(outcome *o, aprkit_model *model, apr_format format, apr_error *err)
 {
     const apr_output_options *const output = o->output;
-    const char *const ending = apr_format_ending(format); /* NULL: a folder */
+    const char *const suffix = apr_format_suffix(format); /* NULL: a folder */
     const aprkit_tool_hooks hooks = {prepare, check_plan, begin, end, show, o};
     const aprkit_convert_options options = {.size = sizeof options,
-                                            .format = ending != NULL ? ending + 1 : "safetensors",
+                                            .format = suffix != NULL ? suffix + 1 : "safetensors",
                                             .imatrix = output->imatrix,
                                             .adapters = output->lora.items,
                                             .n_adapters = output->lora.n_items,

@@ -26,7 +26,7 @@ static const char *last_part(const char *path)
 }
 
 /* The dot of a file name extension: a letter, up to 11 more letters or digits, then only blanks. NULL: no extension, as in "Qwen2.5-7B". */
-static const char *ending_of(const char *path)
+static const char *suffix_of(const char *path)
 {
     enum { MAX_LENGTH = 12 };
     const char *const dot = strrchr(last_part(path), '.');
@@ -40,20 +40,20 @@ static const char *ending_of(const char *path)
 bool apr_out_name_makes_a_folder(const char *out)
 {
     const size_t n = strlen(out);
-    return n > 0 && out[n - 1] != '/' && !is_folder(out) && ending_of(out) == NULL;
+    return n > 0 && out[n - 1] != '/' && !is_folder(out) && suffix_of(out) == NULL;
 }
 
 char *apr_out_name_stem(const char *path)
 {
-    static const char *const endings[] = {".gguf", ".apr", ".safetensors", ".json", ".bin", ".pt", ".pth"};
+    static const char *const suffixes[] = {".gguf", ".apr", ".safetensors", ".json", ".bin", ".pt", ".pth"};
     char *const stem = strdup(path);
 
     if (stem == NULL) return NULL;
     size_t n = strlen(stem);
     while (n > 1 && stem[n - 1] == '/') stem[--n] = '\0';
     char *const dot = strrchr(stem, '.');
-    for (size_t i = 0; dot != NULL && i < sizeof endings / sizeof *endings; i++)
-        if (strcasecmp(dot, endings[i]) == 0 && dot > last_part(stem)) *dot = '\0';
+    for (size_t i = 0; dot != NULL && i < sizeof suffixes / sizeof *suffixes; i++)
+        if (strcasecmp(dot, suffixes[i]) == 0 && dot > last_part(stem)) *dot = '\0';
     return stem;
 }
 
@@ -89,7 +89,7 @@ char *apr_out_name_next_to(const char *in, const char *type)
     return joined(stem, tail);
 }
 
-static bool ends_in(const char *path, const char *ending) { return strlen(path) > strlen(ending) && apr_ends_with_any_case(path, ending); }
+static bool ends_in(const char *path, const char *suffix) { return strlen(path) > strlen(suffix) && apr_ends_with_any_case(path, suffix); }
 
 /* Appends the command with another OUT to the message in err. Frees `better`. */
 static apr_status suggest_out(const apr_call *call, const char *out, char *better, apr_error *err)
@@ -127,46 +127,46 @@ static apr_status refuse_type(const apr_call *call, const char *in, const char *
 }
 
 /* The extension that was probably meant; "/" for a folder. */
-static const char *near_ending(const char *dot, apr_format produce)
+static const char *near_suffix(const char *dot, apr_format produce)
 {
     char word[16];
     snprintf(word, sizeof word, "%.*s", (int)strcspn(dot + 1, " \t"), dot + 1);
     for (char *at = word; *at != '\0'; at++) *at = (char)tolower((unsigned char)*at);
-    if (apr_format_ending(produce) != NULL) return apr_format_ending(produce);
+    if (apr_format_suffix(produce) != NULL) return apr_format_suffix(produce);
     if (produce == APR_FORMAT_SAFETENSORS || strncmp(word, "safetens", 8) == 0 || strcmp(word, "st") == 0 || strcmp(word, "hf") == 0)
         return "/";
     return apr_edit_distance(word, "apr") <= 1 ? ".apr" : ".gguf";
 }
 
-static apr_status refuse_ending(const apr_call *call, const char *out, const char *dot, apr_format produce, apr_error *err)
+static apr_status refuse_suffix(const apr_call *call, const char *out, const char *dot, apr_format produce, apr_error *err)
 {
-    const char *const ending = apr_format_ending(produce);
-    char endings[APR_FORMAT_TEXT];
+    const char *const suffix = apr_format_suffix(produce);
+    char suffixes[APR_FORMAT_TEXT];
     char *const stem = strndup(out, (size_t)(dot - out));
 
     if (produce == APR_FORMAT_SAFETENSORS) apr_fail(err, APR_E_USAGE, "%s: OUT must be a folder", out);
     else if (ends_in(out, ".safetensors"))
         apr_fail(err, APR_E_USAGE, "%s: a checkpoint is a folder, even if it has one file; OUT must end in %s, or be a folder", out,
-                 apr_format_endings(endings));
-    else if (ending != NULL) apr_fail(err, APR_E_USAGE, "%s: OUT must end in %s", out, ending);
+                 apr_format_suffixes(suffixes));
+    else if (suffix != NULL) apr_fail(err, APR_E_USAGE, "%s: OUT must end in %s", out, suffix);
     else
-        apr_fail(err, APR_E_USAGE, "%s: OUT must end in %s, or be a folder (%s/ creates that folder)", out, apr_format_endings(endings),
+        apr_fail(err, APR_E_USAGE, "%s: OUT must end in %s, or be a folder (%s/ creates that folder)", out, apr_format_suffixes(suffixes),
                  out);
-    return suggest_out(call, out, joined(stem, near_ending(dot, produce)), err);
+    return suggest_out(call, out, joined(stem, near_suffix(dot, produce)), err);
 }
 
 apr_status apr_out_name_check(const apr_call *call, const char *in, const char *out, apr_format produce, apr_error *err)
 {
     const apr_type_word type = strchr(out, '/') == NULL && !is_folder(out) ? apr_type_spelled(out) : (apr_type_word){0};
-    const char *const dot = ending_of(out);
+    const char *const dot = suffix_of(out);
 
     if (strcmp(in, "-") == 0) return apr_fail(err, APR_E_USAGE, "a model cannot be read from a pipe; save it to a file first");
     if (strcmp(out, "-") == 0) return refuse_pipe(call, in, err);
     const apr_format format = apr_format_of_path(out);
-    if (apr_format_ending(produce) != NULL && (*last_part(out) == '\0' || is_folder(out)))
-        return apr_fail(err, APR_E_USAGE, "%s: is a folder; OUT must end in %s", out, apr_format_ending(produce));
+    if (apr_format_suffix(produce) != NULL && (*last_part(out) == '\0' || is_folder(out)))
+        return apr_fail(err, APR_E_USAGE, "%s: is a folder; OUT must end in %s", out, apr_format_suffix(produce));
     if (*last_part(out) == '\0' || is_folder(out)) return APR_OK;
-    if (apr_format_ending(format) != NULL && (produce == APR_FORMAT_NONE || produce == format)) return APR_OK;
+    if (apr_format_suffix(format) != NULL && (produce == APR_FORMAT_NONE || produce == format)) return APR_OK;
     if (type.kind == APR_TYPE_IS && strpbrk(out, "0123456789") != NULL) return refuse_type(call, in, out, type.name, err);
-    return dot != NULL ? refuse_ending(call, out, dot, produce, err) : APR_OK;
+    return dot != NULL ? refuse_suffix(call, out, dot, produce, err) : APR_OK;
 }

@@ -150,8 +150,8 @@ static uint64_t larger(uint64_t a, uint64_t b) { return a > b ? a : b; }
 static double sum_multiplications(const apr_feedback_run *run)
 {
     double n = 0.0;
-    for (size_t i = 0; i < run->inputs.n_feeds; i++) {
-        const double width = (double)run->inputs.feeds[i].width;
+    for (size_t i = 0; i < run->inputs.n_inputs; i++) {
+        const double width = (double)run->inputs.inputs[i].width;
         n += (double)run->n_ids * width * width / 2.0;
     }
     return n;
@@ -165,7 +165,7 @@ static void add_item(const apr_feedback_run *run, size_t item, uint64_t *all_sum
     const double width = (double)apr_tensor_columns(it->from), passes = 0.5 + (double)run->request.options.rounds * 2.5;
     uint64_t own = 0;
 
-    for (size_t i = first; i < first + n; i++) own += apr_hessian_bytes(run->inputs.feeds[run->links.links[i].input].width);
+    for (size_t i = first; i < first + n; i++) own += apr_hessian_bytes(run->inputs.inputs[run->links.links[i].input].width);
     *all_sums += own;
     f->sums_bytes = larger(f->sums_bytes, own);
     f->factor_bytes = larger(f->factor_bytes, apr_feedback_bytes((int64_t)width));

@@ -4,6 +4,7 @@
 #include "convert/run.h"
 #include "formats/base/clock.h"
 #include "formats/base/crc32.h"
+#include "formats/base/text.h"
 #include "formats/files/out.h"
 #include "formats/files/resume.h"
 #include "tools/engine/run/imatrix_table.h"
@@ -23,7 +24,7 @@ typedef struct imatrix_options {
     apr_run_options run;
     const char *out;
     int64_t chunks, first, save_every;
-    int format; /* 0: by the ending */
+    int format; /* 0: by the suffix */
     bool output_too, parse_special, resume, force, show;
 } imatrix_options;
 
@@ -65,7 +66,7 @@ typedef struct work {
     int32_t *ids;
     size_t n_ids;
     int64_t window, n_done, n_all; /* in windows; n_done are in the sums */
-    apr_layer_inputs feeds;
+    apr_layer_inputs inputs;
     apr_importance_pass pass;
     bool *wanted;
     char *terms, *kept; /* terms: what the sums depend on; kept: FILE.resume */
@@ -197,11 +198,7 @@ static apr_status add_windows(work *w, apr_error *err)
     return status;
 }
 
-static bool writes_dat(const imatrix_options *o)
-{
-    const size_t n = strlen(o->out);
-    return o->format == 2 || (o->format == 0 && n > 4 && strcmp(o->out + n - 4, ".dat") == 0);
-}
+static bool writes_dat(const imatrix_options *o) { return o->format == 2 || (o->format == 0 && apr_stem_of(o->out, ".dat") > 0); }
 
 static apr_status write_and_answer(work *w, double seconds, apr_error *err)
 {
@@ -246,11 +243,11 @@ static apr_status make(work *w, apr_error *err)
     APR_TRY(apr_opened_all(&w->opened, w->call->operands[0], &run, 16, err));
     APR_TRY(read_inputs(w, err));
     APR_TRY(check_outputs(w, err));
-    APR_TRY(apr_layer_inputs_of(&w->feeds, w->opened.running->session, err));
-    APR_TRY(apr_importance_pass_open(&w->pass, &w->feeds, err));
-    w->wanted = calloc(w->feeds.n_feeds + 1, sizeof *w->wanted);
+    APR_TRY(apr_layer_inputs_of(&w->inputs, w->opened.running->session, err));
+    APR_TRY(apr_importance_pass_open(&w->pass, &w->inputs, err));
+    w->wanted = calloc(w->inputs.n_inputs + 1, sizeof *w->wanted);
     if (w->wanted == NULL) return apr_no_memory(err, "the inputs of a model");
-    apr_imatrix_select_inputs(&w->feeds, w->opened.running->session, w->asked->output_too, w->wanted);
+    apr_imatrix_select_inputs(&w->inputs, w->opened.running->session, w->asked->output_too, w->wanted);
     APR_TRY(load_saved(w, err));
     APR_TRY(add_windows(w, err));
     APR_TRY(write_and_answer(w, apr_seconds_now() - start, err));
@@ -282,7 +279,7 @@ static apr_status run_imatrix(const apr_call *call, apr_error *err)
     }
     const apr_status status = make(&w, err);
     apr_importance_pass_close(&w.pass);
-    apr_layer_inputs_close(&w.feeds);
+    apr_layer_inputs_close(&w.inputs);
     free(w.wanted);
     free(w.terms);
     free(w.kept);
