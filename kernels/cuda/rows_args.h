@@ -22,12 +22,12 @@ enum {
 typedef struct apr_rows_workspace {
     apr_workspace work;
     int64_t widest; /* maximum width of a value in a slot */
-    bool is_bf16;   /* the next products all have BF16 weights */
-    bool is_wgmma;  /* or all have types with a WGMMA kernel (apr_small_gemm_has_wgmma) */
+    bool is_bf16;   /* all products have BF16 weights */
 } apr_rows_workspace;
 
 typedef struct apr_rows_output {
-    int slot; /* -1: none */
+    int slot;      /* -1: none */
+    bool is_wgmma; /* the products that read it all have types with a WGMMA kernel (apr_small_gemm_has_wgmma) */
     bool norm;
     float eps, gain_offset;
     const float *gain; /* [width] or NULL */
@@ -37,7 +37,8 @@ typedef struct apr_rows_args {
     apr_rows_workspace workspace;
     apr_epilogue epilogue;
     int64_t n_tokens, n_in;
-    int slot; /* where the inputs are */
+    int slot;      /* where the inputs are */
+    bool is_wgmma; /* as they were written */
     int n_parts;
     apr_decode_gemv_part parts[APR_DECODE_GEMV_PARTS]; /* all of one type; out: [n_tokens, rows], always needed: sums go through it */
     apr_glu_shape glu;

@@ -51,6 +51,16 @@ static inline bool apr_small_gemm_has_wgmma(apr_dtype dtype)
     return may;
 }
 
+/* Columns that rows may be padded to (decode_gemv_args.h), for any type. */
+static inline int64_t apr_small_gemm_columns(int64_t n_in) { return (n_in + 255) / 256 * 256; }
+
+/* Whether a matrix whose rows end within a tile is padded to whole tiles where several sequences need the small GEMM. */
+static inline bool apr_small_gemm_pads(apr_dtype dtype, int64_t n_out, int64_t n_in)
+{
+    const int64_t columns = apr_tile_columns(dtype);
+    return apr_small_gemm_has(dtype) && columns > 0 && n_in % columns != 0 && n_in % 32 == 0 && n_out % APR_ROW_GROUP == 0;
+}
+
 static inline size_t apr_small_gemm_fragment_bytes(int64_t n_tiles, int64_t n_in) { return (size_t)(n_tiles * n_in) * 32; }
 static inline size_t apr_small_gemm_sum_bytes(int64_t n_tiles, int64_t n_in) { return (size_t)(n_tiles * ((n_in + 255) / 256)) * 256; }
 
@@ -110,7 +120,7 @@ static inline size_t apr_cuda_linear_small_gemm_bytes(int64_t n_tokens, int64_t 
 static inline size_t apr_cuda_rows_slot_bytes(int64_t widest)
 {
     size_t n_bytes = 0;
-    apr_small_gemm_take_inputs(&n_bytes, APR_ROWS_MAX_TOKENS / APR_SMALL_GEMM_TILE, widest);
+    apr_small_gemm_take_inputs(&n_bytes, APR_ROWS_MAX_TOKENS / APR_SMALL_GEMM_TILE, apr_small_gemm_columns(widest));
     return n_bytes;
 }
 
@@ -134,9 +144,6 @@ static inline int64_t apr_pairs_max_tiles(int64_t n_pairs, int64_t n_experts)
     const int64_t most = n_pairs / APR_SMALL_GEMM_TILE + n_experts;
     return n_pairs < most ? n_pairs : most;
 }
-
-/* Columns that rows of experts may be padded to (decode_gemv_args.h), for any type. */
-static inline int64_t apr_small_gemm_columns(int64_t n_in) { return (n_in + 255) / 256 * 256; }
 
 /* The split-K factor that gives a multiprocessor the least work when there is one token. Many tokens are enough work without a split.
  * Storing a run's sums takes about as long as a stage. */

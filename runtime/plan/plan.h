@@ -50,7 +50,7 @@ typedef struct apr_plan_options {
     /* [program->n_weights] bytes of each slot in the file (scales included), 0: absent. NULL: 16-bit numbers, without optional weights. */
     const uint64_t *weight_bytes;
     const uint64_t *composed_bytes; /* [program->n_weights] the part of weight_bytes that is composed from other tensors; NULL: none */
-    /* [program->n_weights] padding of expert stacks on a device (apr_plan_padded_weights). NULL: rows are not padded, and their products
+    /* [program->n_weights] padding of weights on a device (apr_plan_padded_weights). NULL: rows are not padded, and their products
      * are slow. */
     const uint64_t *padding_bytes;
     bool no_replay;                      /* on a device: no CUDA graph is recorded */
@@ -182,9 +182,11 @@ void apr_plan_default_weights(const apr_program *program, uint64_t *bytes);
 void apr_plan_model_weights(const apr_program *program, const apr_model *model, uint64_t *bytes);
 /* The same for composed tensors only (apr_tensor.composed). */
 void apr_plan_composed_weights(const apr_program *program, const apr_model *model, uint64_t *bytes);
-/* Fills bytes[program->n_weights] with the padding that a device copy of expert stacks needs if rows end within a tile
- * (kernels/cuda/decode_gemv_args.h); 0 for other weights, and if no kernel wants them padded. dtypes: of each weight on the device. */
-void apr_plan_padded_weights(const apr_program *program, const apr_dtype *dtypes, uint64_t *bytes);
+/* Fills bytes[program->n_weights] with the padding that a device copy of expert stacks, or with several sequences of matrices, needs if rows
+ * end within a tile (kernels/cuda/decode_gemv_args.h); 0 for other weights, and if no kernel wants them padded. dtypes: of each weight on the device. */
+void apr_plan_padded_weights(const apr_program *program, const apr_dtype *dtypes, int64_t n_sequences, uint64_t *bytes);
+/* Are rows of a matrix of one product padded for the small GEMMs of several sequences? */
+bool apr_plan_pads_matrix(const apr_program *program, size_t slot, apr_dtype dtype, int64_t n_sequences);
 /* Fills bytes[program->n_states] for one sequence; n_ctx as in apr_plan_options. */
 void apr_plan_states_bytes(const apr_program *program, apr_dtype kv_dtype, int64_t n_ctx, int64_t n_batch, uint64_t *bytes);
 /* Bytes of a slot stored as dtype, padded. If the rows are not whole blocks of dtype, 16-bit floats. */

@@ -1,6 +1,6 @@
 /* plan_weights.c - sizes of a program's weights: by their shapes, and as stored in a model. */
 #include "formats/tensor/packing.h"
-#include "kernels/cuda/decode_gemv_args.h"
+#include "kernels/cuda/small_gemm_workspace.h"
 #include "runtime/plan/plan.h"
 
 #include <stdio.h>
@@ -90,15 +90,35 @@ static bool can_use_gemv(const apr_op *op, const apr_dtype *dtypes)
     return apr_experts_have_decode_gemv(&a);
 }
 
-void apr_plan_padded_weights(const apr_program *program, const apr_dtype *dtypes, uint64_t *bytes)
+bool apr_plan_pads_matrix(const apr_program *program, size_t slot, apr_dtype dtype, int64_t n_sequences)
 {
-    for (size_t i = 0; i < program->n_weights; i++) bytes[i] = 0;
+    const apr_weight_slot *const w = &program->weights[slot];
+
+    if (n_sequences < 2 || w->rank != 2 || w->count != 1 || !apr_small_gemm_pads(dtype, w->dims[0], w->dims[1])) return false;
+    for (size_t i = 0; i < program->n_ops; i++) {
+        const apr_op *const op = &program->ops[i];
+        for (int k = 0; k < APR_OP_MAX_WEIGHTS; k++)
+            if (op->weight[k] == (int)slot && op->kind != APR_OP_EMBED && (op->kind != APR_OP_LINEAR || op->args.linear.heads.n > 0))
+                return false;
+    }
+    return true;
+}
+
+static uint64_t padding_of(const apr_weight_slot *slot, apr_dtype dtype)
+{
+    return stack_bytes(slot, dtype, true) - stack_bytes(slot, dtype, false);
+}
+
+void apr_plan_padded_weights(const apr_program *program, const apr_dtype *dtypes, int64_t n_sequences, uint64_t *bytes)
+{
+    for (size_t i = 0; i < program->n_weights; i++)
+        bytes[i] = apr_plan_pads_matrix(program, i, dtypes[i], n_sequences) ? padding_of(&program->weights[i], dtypes[i]) : 0;
     for (size_t i = 0; i < program->n_ops; i++) {
         const apr_op *const op = &program->ops[i];
         if (op->kind != APR_OP_EXPERTS || !can_use_gemv(op, dtypes)) continue;
         for (int k = 0; k < 3; k++) {
             const int w = op->weight[k];
-            bytes[w] = stack_bytes(&program->weights[w], dtypes[w], true) - stack_bytes(&program->weights[w], dtypes[w], false);
+            bytes[w] = padding_of(&program->weights[w], dtypes[w]);
         }
     }
 }

@@ -71,6 +71,7 @@ enum { APR_LATENT_NORM = 1, APR_LATENT_STORE_ROPE = 3, APR_LATENT_KV_STORE = 5, 
 typedef struct apr_fused_activations {
     int64_t width;
     int first_step, last_step; /* step that writes them, step that reads them last */
+    bool is_wgmma;             /* rows: the products that read them have WGMMA kernels; set by the session */
 } apr_fused_activations;
 
 typedef struct apr_fusion {

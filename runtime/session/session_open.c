@@ -164,7 +164,7 @@ static apr_status open_table(const apr_session *s, weight_table *t, apr_error *e
     if (!has_bytes || t->bytes == NULL || t->dtypes == NULL || t->notes == NULL) return apr_no_memory(err, "the sizes of the weights");
     if (s->options.cuda != NULL) {
         apr_session_device_weights(s, t->device_bytes, t->dtypes);
-        apr_plan_padded_weights(&s->program, t->dtypes, t->padding_bytes);
+        apr_plan_padded_weights(&s->program, t->dtypes, s->options.n_sequences, t->padding_bytes);
     }
     apr_plan_model_weights(&s->program, s->model, t->host_bytes);
     return APR_OK;

@@ -311,12 +311,12 @@ static bool all_are_bf16(const apr_session *s, const apr_session_place *at)
     return true;
 }
 
-/* Is it true of the types of all products? */
-static bool is_true_of_all(const apr_session *s, const apr_session_place *at, const apr_fusion *fusion, bool (*is)(apr_dtype))
+/* Do all products of these inputs have types with a WGMMA kernel? It needs another layout. */
+static bool uses_wgmma(const apr_session *s, const apr_session_place *at, const apr_fusion *fusion, int activations)
 {
     for (size_t i = 0; i < fusion->n_steps; i++)
-        for (int k = 0; k < fusion->steps[i].n_linears; k++)
-            if (!is(at->multiplied[s->program.ops[fusion->steps[i].linears[k]].weight[0]]->dtype)) return false;
+        for (int k = 0; k < fusion->steps[i].n_linears && fusion->steps[i].inputs == activations; k++)
+            if (!apr_small_gemm_has_wgmma(at->multiplied[s->program.ops[fusion->steps[i].linears[k]].weight[0]]->dtype)) return false;
     return true;
 }
 
@@ -358,13 +358,12 @@ static int norm_of_logits(const apr_session *s, const apr_session_place *at)
     return -1;
 }
 
-/* WGMMA kernels need another layout; they are used only if all matrices have types that they support. */
 static apr_status fuse_rows(const apr_session *s, apr_session_place *at, apr_error *err)
 {
     at->rows_widest = widest_input(s);
     at->rows_bf16 = all_are_bf16(s, at);
     APR_TRY(fuse_some(s, at, &(fusing){rows_take, rows_may_run, false}, true, &at->fusion, err));
-    at->rows_wgmma = is_true_of_all(s, at, &at->fusion, apr_small_gemm_has_wgmma);
+    for (size_t i = 0; i < at->fusion.n_activations; i++) at->fusion.activations[i].is_wgmma = uses_wgmma(s, at, &at->fusion, (int)i);
     at->logits_norm = norm_of_logits(s, at);
     return APR_OK;
 }
@@ -552,7 +551,7 @@ int64_t apr_session_rows_at_once(const apr_session *s, int64_t n_rows)
 
 static apr_rows_workspace workspace_of(const apr_session_place *at)
 {
-    return (apr_rows_workspace){at->work, at->rows_widest, at->rows_bf16, at->rows_wgmma};
+    return (apr_rows_workspace){at->work, at->rows_widest, at->rows_bf16};
 }
 
 static void set_norm(const apr_session_place *at, const apr_op *norm, apr_rows_output *output)
@@ -566,6 +565,7 @@ static void set_norm(const apr_session_place *at, const apr_op *norm, apr_rows_o
 static apr_rows_output next_input_of(const apr_session *s, const apr_session_place *at, const apr_fused *step)
 {
     apr_rows_output next = {.slot = step->activations >= 0 ? step->activations % APR_ROWS_SLOTS : -1};
+    if (step->activations >= 0) next.is_wgmma = at->fusion.activations[step->activations].is_wgmma;
     if (step->activations >= 0 && step->norm >= 0) set_norm(at, &s->program.ops[step->norm], &next);
     return next;
 }
@@ -632,6 +632,7 @@ static apr_status rows_run_products(apr_session *s, const apr_session_batch *b, 
                           .n_tokens = b->n_tokens,
                           .n_in = input_width(s, step),
                           .slot = step->inputs % APR_ROWS_SLOTS,
+                          .is_wgmma = at->fusion.activations[step->inputs].is_wgmma,
                           .n_parts = step->n_linears,
                           .output = next_input_of(s, at, step)};
 

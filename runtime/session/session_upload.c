@@ -378,7 +378,9 @@ static bool is_tiled(const apr_session *s, const apr_session_place *at, size_t s
     const apr_tensor *const t = apr_session_slot_tensors(s, slot);
     if (!apr_session_wants_tiles(s) || !can_be_tiled(s, at, slot)) return false;
     if (t->rank != 2 || s->experts[slot] != NULL) return is_gemv_stack(s, at, slot);
-    return is_read_by_rows(s, slot) && s->options.cuda->has_decode_gemv(at->device, t->dtype, apr_tensor_rows(t), apr_tensor_columns(t));
+    return (is_read_by_rows(s, slot) &&
+            s->options.cuda->has_decode_gemv(at->device, t->dtype, apr_tensor_rows(t), apr_tensor_columns(t))) ||
+           apr_plan_pads_matrix(&s->program, slot, t->dtype, s->options.n_sequences);
 }
 
 /* Bytes of all of a slot's tensors, and of their scales. */
@@ -556,7 +558,7 @@ static apr_status upload_weights(apr_session *s, apr_session_place *at, apr_erro
         status = apr_no_memory(err, "the table of tensors");
     } else {
         apr_session_device_weights(s, bytes, dtypes);
-        apr_plan_padded_weights(&s->program, dtypes, filled);
+        apr_plan_padded_weights(&s->program, dtypes, s->options.n_sequences, filled);
         status = apr_partition_keep_weights(&s->partition, &s->program, at->index, bytes, err);
     }
     for (size_t i = 0; i < n && status == APR_OK; i++) {

@@ -124,7 +124,8 @@ static std::vector<float> linear(const apr_tensor *weight, const std::vector<flo
                                  cudaError_t expected)
 {
     const int64_t rows = weight->dims[0], n_in = weight->dims[1];
-    const size_t work_bytes = apr_cuda_linear_small_gemm_bytes(std::max<int64_t>(n_tokens, APR_SMALL_GEMM_MAX_TOKENS), n_in, n_blocks);
+    const size_t work_bytes =
+        apr_cuda_linear_small_gemm_bytes(std::max<int64_t>(n_tokens, APR_SMALL_GEMM_MAX_TOKENS), apr_small_gemm_columns(n_in), n_blocks);
     device_copy<float> dx(x), out((size_t)(n_tokens * rows)), work(work_bytes / 4);
     apr_linear_args a;
     memset(&a, 0, sizeof a);
@@ -366,6 +367,7 @@ static void test_type(apr_dtype dtype, const modes &m)
 {
     test_linear(dtype, 16, 256, true);
     test_linear(dtype, 272, 768, true);
+    if (apr_small_gemm_pads(dtype, 272, 672)) test_linear(dtype, 272, 672, true);
     test_linear(dtype, 1040, 3584, false);
     if (!m.quick) test_linear(dtype, 4608, 3584, false), test_linear(dtype, 512, 18944, false);
     test_parts(dtype, 1024, 19, apr_cuda_small_gemm_layout(dtype));

@@ -386,7 +386,7 @@ static void rows_of_experts_are_padded_where_it_fits(void **state)
         dtypes[i] = is_stack ? APR_MXFP4 : APR_BF16;
         a.bytes[i] = apr_plan_slot_bytes(&a.program.weights[i], dtypes[i]);
     }
-    apr_plan_padded_weights(&a.program, dtypes, filled);
+    apr_plan_padded_weights(&a.program, dtypes, 1, filled);
     for (size_t i = 0; i < a.program.n_weights; i++) assert_int_equal(filled[i], dtypes[i] == APR_MXFP4 ? each : 0);
     a.options.each.padding_bytes = filled;
     a.options.each.n_batch = 0; /* what fits */
@@ -400,7 +400,7 @@ static void rows_of_experts_are_padded_where_it_fits(void **state)
     assert_int_equal(filled_in(&a, &less), 0);
     for (size_t i = 0; i < a.program.n_weights; i++) /* down has no items: nothing of its layer is taken by such a product */
         if (dtypes[i] == APR_MXFP4 && strstr(a.program.weights[i].name, "down") != NULL) dtypes[i] = APR_Q4_0;
-    apr_plan_padded_weights(&a.program, dtypes, filled);
+    apr_plan_padded_weights(&a.program, dtypes, 1, filled);
     for (size_t i = 0; i < a.program.n_weights; i++) assert_int_equal(filled[i], 0);
     free(dtypes);
     free(filled);

@@ -316,8 +316,9 @@ static apr_status linear_many(apr_cuda_device *device, const apr_linear_args *a,
  * cudaErrorNotSupported: there is none for this product. */
 static cudaError_t linear_some(apr_cuda_device *device, const apr_linear_args *a)
 {
+    const int64_t columns = apr_small_gemm_columns_of(a->weight, a->n_in);
     const apr_cuda_cached_inputs wanted = {
-        a->x, a->work.data, a->n_tokens, a->n_in, false, true, apr_cuda_small_gemm_layout(a->weight->dtype)};
+        a->x, a->work.data, a->n_tokens, columns, false, true, apr_cuda_small_gemm_layout(a->weight->dtype)};
     const bool some = a->n_tokens <= APR_SMALL_GEMM_MAX_TOKENS && (a->n_tokens > 1 || device->batch_invariant);
     if (!some || device->exact || device->tiles) return cudaErrorNotSupported;
     const cudaError_t error = apr_cuda_linear_small_gemm(a, apr_cuda_has_cached_inputs(device, &wanted), device->facts.n_sms,

@@ -24,13 +24,10 @@ typedef struct experts_buffers {
     int gate_splits, down_splits;
 } experts_buffers;
 
-/* Columns of a matrix' rows as stored. */
-static int64_t columns_of(const apr_tensor *matrix, int64_t n_in) { return matrix->tiled ? apr_tiled_columns(matrix->dtype, n_in) : n_in; }
-
 static apr_small_gemm_inputs inputs_at(uint8_t *work, const apr_small_gemm_inputs_offsets &offsets, int64_t n_tiles, int64_t n_in,
                                        const apr_tensor *matrix)
 {
-    return apr_small_gemm_inputs{columns_of(matrix, n_in),
+    return apr_small_gemm_inputs{apr_small_gemm_columns_of(matrix, n_in),
                                  n_in,
                                  n_tiles,
                                  work + offsets.fragments,
@@ -210,7 +207,7 @@ static cudaError_t some_tokens(const apr_experts_args *a, const experts_end *end
 static bool is_supported(const apr_tensor *m, int64_t rows, int64_t n_in, int major)
 {
     return m->packing == NULL && m->scale == NULL && m->pending.kind == APR_STEP_NONE && (uintptr_t)m->data % 16 == 0 &&
-           apr_cuda_has_small_gemm(m->dtype, m->tiled, rows, columns_of(m, n_in), major);
+           apr_cuda_has_small_gemm(m->dtype, m->tiled, rows, apr_small_gemm_columns_of(m, n_in), major);
 }
 
 /* Tokens that are computed at a time: up to 64 always together, so that results do not depend on the workspace; more as it has offsets. 0: no

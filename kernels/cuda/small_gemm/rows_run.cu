@@ -11,8 +11,8 @@ bool apr_cuda_has_rows(const apr_cuda_device *device, const apr_tensor *w, int64
     const bool is_plain = w->packing == NULL && w->scale == NULL && w->pending.kind == APR_STEP_NONE && (uintptr_t)w->data % 16 == 0;
     const bool has_room =
         (uintptr_t)work->data % 256 == 0 && apr_cuda_rows_bytes(widest, device->facts.n_sms) <= work->slice * sizeof(float);
-    return is_plain && has_room && apr_cuda_code_major() >= CLUSTERS_SINCE && !device->tiles && widest <= UINT16_MAX &&
-           apr_cuda_has_small_gemm(w->dtype, w->tiled, n_out, n_in, apr_cuda_code_major()) &&
+    return is_plain && has_room && apr_cuda_code_major() >= CLUSTERS_SINCE && !device->tiles && widest <= UINT16_MAX && n_in % 32 == 0 &&
+           apr_cuda_has_small_gemm(w->dtype, w->tiled, n_out, apr_small_gemm_columns_of(w, n_in), apr_cuda_code_major()) &&
            apr_cuda_small_gemm_group_tiles(w->dtype, APR_SMALL_GEMM_MAX_TOKENS) > 0;
 }
 

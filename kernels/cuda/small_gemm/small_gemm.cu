@@ -105,7 +105,7 @@ static int64_t rows_in(const apr_tensor *weight)
 static gemm_call call_of(const apr_small_gemm_args *args, const gemm_kernels *k, int rows_of_block)
 {
     const apr_tensor *const weight = args->parts[0].weight;
-    const apr_dtype_facts *const facts = &apr_dtypes[weight->dtype];
+    const int64_t columns = apr_small_gemm_columns_of(weight, weight->dims[weight->rank - 1]);
     gemm_call a = {};
 
     a.n_parts = args->n_parts;
@@ -115,9 +115,9 @@ static gemm_call call_of(const apr_small_gemm_args *args, const gemm_kernels *k,
         a.parts[i] = gemm_part{part->weight->data, part->bias, part->out, (int)(rows / APR_ROW_GROUP)};
         a.n_row_groups += a.parts[i].n_row_groups;
     }
-    a.row_bytes = args->inputs.n_in / facts->elems_per_block * facts->bytes_per_block;
+    a.row_bytes = apr_tiled_row_bytes(weight->dtype, weight->tiled, columns);
     a.tiled = weight->tiled;
-    a.n_stages = (int)(args->inputs.n_in / k->columns);
+    a.n_stages = (int)(columns / k->columns); /* inputs may have more columns */
     a.n_subs = (int)(args->inputs.n_in / GEMM_SUB);
     a.part_bytes = gemm_part_bytes(args->inputs.n_tiles, args->inputs.n_in);
     a.depth = GEMM_MAX_DEPTH;
@@ -213,16 +213,18 @@ static bool is_supported(const apr_linear_args *a, int n_multiprocessors, int ma
 {
     const apr_tensor *const w = a->weight;
     const int64_t n = a->n_tokens > APR_SMALL_GEMM_MAX_TOKENS ? a->n_tokens : (int64_t)APR_SMALL_GEMM_MAX_TOKENS;
+    const int64_t columns = apr_small_gemm_columns_of(w, a->n_in);
     return a->heads.n == 0 && w->packing == NULL && w->scale == NULL && w->pending.kind == APR_STEP_NONE && (uintptr_t)w->data % 16 == 0 &&
-           (uintptr_t)a->x % 16 == 0 && (uintptr_t)a->work.data % 16 == 0 &&
-           apr_cuda_has_small_gemm(w->dtype, w->tiled, a->n_out, a->n_in, major) &&
-           apr_cuda_linear_small_gemm_bytes(n, a->n_in, n_multiprocessors) <= a->work.slice * sizeof(float);
+           (uintptr_t)a->x % 16 == 0 && (uintptr_t)a->work.data % 16 == 0 && a->n_in % GEMM_SUB == 0 &&
+           apr_cuda_has_small_gemm(w->dtype, w->tiled, a->n_out, columns, major) &&
+           apr_cuda_linear_small_gemm_bytes(n, columns, n_multiprocessors) <= a->work.slice * sizeof(float);
 }
 
 cudaError_t apr_cuda_linear_small_gemm(const apr_linear_args *a, bool is_prepared, int n_multiprocessors, int major, cudaStream_t stream)
 {
     if (!is_supported(a, n_multiprocessors, major)) return cudaErrorNotSupported;
-    const apr_small_gemm_linear_offsets offsets = apr_cuda_small_gemm_linear_offsets(a->n_tokens, a->n_in, n_multiprocessors);
+    const int64_t columns = apr_small_gemm_columns_of(a->weight, a->n_in);
+    const apr_small_gemm_linear_offsets offsets = apr_cuda_small_gemm_linear_offsets(a->n_tokens, columns, n_multiprocessors);
     uint8_t *const work = (uint8_t *)a->work.data;
     const gemm_kernels *const k = kernels_of(a->weight->dtype);
     apr_small_gemm_args args = {};
@@ -234,7 +236,7 @@ cudaError_t apr_cuda_linear_small_gemm(const apr_linear_args *a, bool is_prepare
     args.n_parts = 1;
     args.parts[0] = apr_small_gemm_part{a->weight, a->bias, a->out};
     args.n_tokens = a->n_tokens;
-    args.inputs = apr_small_gemm_inputs{a->n_in,
+    args.inputs = apr_small_gemm_inputs{columns,
                                         a->n_in,
                                         offsets.n_tiles,
                                         work + offsets.inputs.fragments,

@@ -77,6 +77,12 @@ typedef struct apr_small_gemm_experts {
     bool weight_on_input; /* weights have been applied */
 } apr_small_gemm_experts;
 
+/* Columns of a matrix' rows as stored. */
+static inline int64_t apr_small_gemm_columns_of(const apr_tensor *matrix, int64_t n_in)
+{
+    return matrix->tiled ? apr_tiled_columns(matrix->dtype, n_in) : n_in;
+}
+
 /* Whether there is a kernel for a matrix of this shape and layout. In a stack of experts n_out is the rows of one matrix. */
 bool apr_cuda_has_small_gemm(apr_dtype dtype, bool tiled, int64_t n_out, int64_t n_in, int major);
 

@@ -197,6 +197,17 @@ static __device__ __forceinline__ void store_run_of(const rows_epilogue &e, int 
     }
 }
 
+/* Writes zeros after a slot's numbers. */
+template <apr_small_gemm_layout LAYOUT> static __device__ __forceinline__ void store_zeros_after(const rows_epilogue &e, int slot)
+{
+    const int n_pieces = (int)(e.to.n_in / 8);
+    const float4 zeros = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    for (int first = e.width / 8; first < n_pieces; first += THREADS) {
+        const int i = first + (int)threadIdx.x;
+        store_piece<LAYOUT>(e.to, slot, i, i < n_pieces, input_piece{zeros, zeros}, 1.0f);
+    }
+}
+
 /* Norms a token's row. */
 static __device__ __forceinline__ void norm_row(const rows_epilogue &e, const rows_run &run, float4 gains, float *parts, float4 *numbers)
 {
@@ -222,7 +233,9 @@ static __device__ __forceinline__ void store_inputs(const rows_epilogue &e, cons
     if (run.token < e.n_tokens && e.normed != NULL)
         for (int i = (int)threadIdx.x; 4 * i < run.n; i += THREADS) *(float4 *)(e.normed + row + run.begin + 4 * i) = numbers[i];
     if (e.writes_inputs && blockIdx.x == 0 && threadIdx.x == 0) e.to.factors[run.token] = back;
-    if (e.writes_inputs) store_run_of<LAYOUT>(e, run.token, run.begin, run.n, numbers, times);
+    if (!e.writes_inputs) return;
+    store_run_of<LAYOUT>(e, run.token, run.begin, run.n, numbers, times);
+    if ((int)blockIdx.x == e.cluster - 1) store_zeros_after<LAYOUT>(e, run.token);
 }
 
 /* blockIdx.y: a token, or a padding slot; blockIdx.x: the run of its numbers. Shared memory: the largest number, the numbers, and
@@ -297,20 +310,22 @@ static cudaError_t start_epilogue(rows_epilogue e, int n_slots, cudaStream_t str
     return cudaLaunchKernelEx(&config, kernel, e);
 }
 
-static apr_small_gemm_layout layout_of(const apr_rows_workspace *workspace)
+static apr_small_gemm_layout layout_of(const apr_rows_workspace *workspace, bool is_wgmma)
 {
     if (workspace->is_bf16) return APR_SMALL_GEMM_BF16;
-    return workspace->is_wgmma ? apr_cuda_small_gemm_layout(APR_Q4_K) : APR_SMALL_GEMM_F16;
+    return is_wgmma ? apr_cuda_small_gemm_layout(APR_Q4_K) : APR_SMALL_GEMM_F16;
 }
 
-/* A slot as inputs of products of n_tokens tokens with n_in numbers. */
-static apr_small_gemm_inputs slot_of(const apr_rows_workspace *workspace, int slot, int64_t n_tokens, int64_t n_in)
+/* A slot as inputs of products of n_tokens tokens with n_in numbers, and zeros after them, for weights of any type. */
+static apr_small_gemm_inputs slot_of(const apr_rows_workspace *workspace, int slot, bool is_wgmma, int64_t n_tokens, int64_t n_in)
 {
     const int64_t n_tiles = (n_tokens + APR_SMALL_GEMM_TILE - 1) / APR_SMALL_GEMM_TILE;
     uint8_t *const at = (uint8_t *)workspace->work.data + (size_t)slot * apr_cuda_rows_slot_bytes(workspace->widest);
     size_t end = 0;
-    const apr_small_gemm_inputs_offsets in = apr_small_gemm_take_inputs(&end, n_tiles, n_in);
-    return apr_small_gemm_inputs{n_in, n_in, n_tiles, at + in.fragments, at + in.sums, (float *)(at + in.factors), layout_of(workspace)};
+    const int64_t columns = apr_small_gemm_columns(n_in);
+    const apr_small_gemm_inputs_offsets in = apr_small_gemm_take_inputs(&end, n_tiles, columns);
+    return apr_small_gemm_inputs{
+        columns, n_in, n_tiles, at + in.fragments, at + in.sums, (float *)(at + in.factors), layout_of(workspace, is_wgmma)};
 }
 
 static void set_output(rows_epilogue *e, const apr_rows_workspace *workspace, const apr_rows_output *output, int64_t width,
@@ -320,7 +335,7 @@ static void set_output(rows_epilogue *e, const apr_rows_workspace *workspace, co
     e->writes_inputs = output->slot >= 0;
     e->norm = output->norm;
     e->eps = output->eps, e->gain_offset = output->gain_offset, e->gain = output->gain;
-    if (e->writes_inputs) e->to = slot_of(workspace, output->slot, n_tokens, width);
+    if (e->writes_inputs) e->to = slot_of(workspace, output->slot, output->is_wgmma, n_tokens, width);
 }
 
 static cudaError_t launch_epilogue(const void *what, const gemm_call &call, int n_blocks, int rows_of_block, cudaStream_t stream)
@@ -364,7 +379,7 @@ cudaError_t apr_cuda_small_gemm_rows(const apr_rows_args *args, int n_multiproce
     for (int i = 0; i < args->n_parts; i++)
         a.parts[i] = apr_small_gemm_part{args->parts[i].weight, args->parts[i].bias, args->parts[i].out};
     a.n_tokens = args->n_tokens;
-    a.inputs = slot_of(&args->workspace, args->slot, args->n_tokens, args->n_in);
+    a.inputs = slot_of(&args->workspace, args->slot, args->is_wgmma, args->n_tokens, args->n_in);
     a.partial = (uint8_t *)args->workspace.work.data + APR_ROWS_SLOTS * apr_cuda_rows_slot_bytes(args->workspace.widest);
     const bool as_they_are = args->epilogue == APR_EPILOGUE_STORE && args->output.slot < 0;
     if (args->qkv != NULL) return as_they_are ? start_with_qkv(&a, args->qkv, n_multiprocessors, stream) : cudaErrorInvalidValue;
@@ -395,7 +410,7 @@ cudaError_t apr_cuda_small_gemm_rows_inputs(const apr_rows_inputs *args, cudaStr
     if (args->n_tokens < 1 || args->n_tokens > APR_ROWS_MAX_TOKENS || args->width % GEMM_SUB != 0) return cudaErrorInvalidValue;
     if (!args->output.norm && args->output.slot >= 0 && (args->out == NULL || args->out == args->x)) {
         /* Only inputs are wanted: few thread blocks, so that the others' multiprocessors can load the next weights meanwhile. */
-        const apr_small_gemm_inputs to = slot_of(&args->workspace, args->output.slot, args->n_tokens, args->width);
+        const apr_small_gemm_inputs to = slot_of(&args->workspace, args->output.slot, args->output.is_wgmma, args->n_tokens, args->width);
         return apr_cuda_small_gemm_prepare(args->x, NULL, args->n_tokens, &to, stream);
     }
     return start_epilogue(epilogue_of_value(args), (int)slots_of(args), stream);

@@ -16,8 +16,8 @@ static int64_t at_least_one(int64_t n) { return n > 0 ? n : 1; }
 static size_t small_gemm_bytes(const apr_program *program, const apr_op *op, const apr_op_sizes *sizes)
 {
     const bool has_kernel = sizes->weight_dtypes == NULL || apr_small_gemm_has(sizes->weight_dtypes[op->weight[0]]);
-    if (!has_kernel) return 0;
-    return apr_cuda_linear_small_gemm_bytes(APR_SMALL_GEMM_MAX_TOKENS, program->values[op->in[0]].width, sizes->n_multiprocessors);
+    const int64_t n_in = apr_small_gemm_columns(program->values[op->in[0]].width);
+    return has_kernel ? apr_cuda_linear_small_gemm_bytes(APR_SMALL_GEMM_MAX_TOKENS, n_in, sizes->n_multiprocessors) : 0;
 }
 
 static size_t host_floats(const apr_program *program, const apr_op *op)

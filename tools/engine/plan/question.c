@@ -70,7 +70,7 @@ const apr_gpu *apr_nearest_gpu(uint64_t vram)
 }
 
 /* Sizes of all weights by the recipe: on the device and, if a part is offloaded, on the host. */
-static apr_status size_weights(apr_plan_question *q, const char *dtype, bool offloads, apr_error *err)
+static apr_status size_weights(apr_plan_question *q, const char *dtype, int64_t n_sequences, bool offloads, apr_error *err)
 {
     const apr_model *const sized = dtype != NULL && q->skeleton.tensors != NULL ? &q->skeleton : &q->model;
 
@@ -82,7 +82,7 @@ static apr_status size_weights(apr_plan_question *q, const char *dtype, bool off
         q->notes[i] = q->sizes[i].note;
         q->dtypes[i] = q->sizes[i].dtype;
     }
-    apr_plan_padded_weights(&q->program, q->dtypes, q->filled);
+    apr_plan_padded_weights(&q->program, q->dtypes, n_sequences, q->filled);
     for (size_t i = 0; i < q->program.n_weights; i++)
         q->dtypes[i] = q->sizes[i].is_f16 ? APR_F16 : APR_BF16; /* the planner only asks whether the type must be decoded */
     return APR_OK;
@@ -90,7 +90,7 @@ static apr_status size_weights(apr_plan_question *q, const char *dtype, bool off
 
 apr_status apr_question_options(apr_plan_question *q, const apr_plan_asked *asked, bool offloads, apr_plans_options *o, apr_error *err)
 {
-    APR_TRY(size_weights(q, asked->dtype, offloads, err));
+    APR_TRY(size_weights(q, asked->dtype, asked->sequences, offloads, err));
     *o = (apr_plans_options){.each = apr_plan_defaults,
                              .n_devices = q->n_devices,
                              .offload = q->offload,
