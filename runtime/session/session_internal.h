@@ -42,13 +42,13 @@ typedef struct apr_session_place {
     apr_fusion fusion;   /* fused steps of a single token, or with several sequences of the rows of a step; none: operation by operation */
     apr_fusion prompt;   /* fused steps of many tokens; none: operation by operation */
     int64_t rows_widest; /* largest input width of the rows' products */
-    bool rows_bf16; /* the type of those inputs */
-    int logits_norm;            /* the norm whose output is the input of the logits' product, with several sequences; -1: none */
-    apr_cuda_graph *recorded;   /* on the device: CUDA graph of a token's operations; NULL: not recorded */
-    bool cannot_record;         /* recording failed, and a warning was given */
-    float *host_rows;           /* on the host: table rows that are looked up per token and uploaded; NULL: none */
-    uint64_t used_before;       /* the card's used memory before the first context */
-    bool fp8_products;          /* the device multiplies FP8 weights in FP8 */
+    bool rows_bf16;      /* the type of those inputs */
+    int logits_norm;     /* the norm whose output is the input of the logits' product, with several sequences; -1: none */
+    apr_cuda_graph *recorded; /* on the device: CUDA graph of a token's operations; NULL: not recorded */
+    bool cannot_record;       /* recording failed, and a warning was given */
+    float *host_rows;         /* on the host: table rows that are looked up per token and uploaded; NULL: none */
+    uint64_t used_before;     /* the card's used memory before the first context */
+    bool fp8_products;        /* the device multiplies FP8 weights in FP8 */
     apr_session_usage used;
 } apr_session_place;
 
