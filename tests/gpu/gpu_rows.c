@@ -155,16 +155,11 @@ static void compare(const kind *k)
 static void a_batch_has_the_same_bits_together_and_one_by_one(void **state)
 {
     static const kind kinds[] = {
-        {"llama", APR_Q4_K, 256, 512, 5, 2},
-        {"qwen2", APR_Q8_0, 1280, 256, 5, 2},
-        {"qwen3", APR_F16, 256, 512, 5, 2},
-        {"gemma2", APR_Q6_K, 256, 512, 5, 4},
-        {"llama", APR_BF16, 256, 512, 5, 2},
-        {"qwen3_moe", APR_MXFP4, 256, 512, 3, 2},
-        {"qwen3_moe", APR_Q4_K, 256, 512, 3, 2, true},
-        {"qwen3_moe", APR_MXFP4, 288, 512, 3, 2, false}, /* rows are padded */
-        {"qwen2", APR_Q8_0, 288, 160, 5, 2, false},
-        {"llama", APR_Q5_K, 256, 512, 0, 0, false}, /* no small GEMM */
+        {"llama", APR_Q4_K, 256, 512, 5, 2, false},    {"qwen2", APR_Q8_0, 1280, 256, 5, 2, false},
+        {"qwen3", APR_F16, 256, 512, 5, 2, false},     {"gemma2", APR_Q6_K, 256, 512, 5, 4, false},
+        {"llama", APR_BF16, 256, 512, 5, 2, false},    {"qwen3_moe", APR_MXFP4, 256, 512, 3, 2, false},
+        {"qwen3_moe", APR_Q4_K, 256, 512, 3, 2, true}, {"qwen3_moe", APR_MXFP4, 288, 512, 3, 2, false}, /* rows are padded */
+        {"qwen2", APR_Q8_0, 288, 160, 5, 2, false},    {"llama", APR_Q5_K, 256, 512, 0, 0, false},      /* no small GEMM */
     };
     (void)state;
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) compare(&kinds[i]);
@@ -216,7 +211,7 @@ static apr_session *open_many(const apr_model *model)
 
 static void rows_beyond_those_that_go_together_are_run_in_parts(void **state)
 {
-    static const kind k = {"llama", APR_Q4_K, 256, 256, 5, 2};
+    static const kind k = {"llama", APR_Q4_K, 256, 256, 5, 2, false};
     program_model m;
     apr_error err = {0};
     (void)state;
