@@ -17,8 +17,9 @@
  * has its eight exponents first, then the codes of the eight blocks. Of each 8 bytes of codes the low nibbles come first as four bytes,
  * then the high nibbles: byte i has the nibbles of bytes i and i + 4, so that a 32-bit word has the codes of eight neighbouring columns.
  *
- * A row of an expert may end within a tile. The tile is then filled with zero bytes, which are also zero codes, and a row takes more bytes
- * than in the file (apr_tiled_row_bytes). Activations are filled with zeros likewise when they are read. */
+ * A row of an expert, or in a session of several sequences of any matrix, may end within a tile. The tile is then filled with zero bytes,
+ * which are also zero codes, and a row takes more bytes than in the file (apr_tiled_row_bytes). Activations are filled with zeros likewise
+ * when they are read, or when they are written to a slot. */
 #ifndef APR_KERNELS_CUDA_DECODE_GEMV_ARGS_H
 #define APR_KERNELS_CUDA_DECODE_GEMV_ARGS_H
 

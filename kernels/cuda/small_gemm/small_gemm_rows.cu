@@ -1,5 +1,5 @@
 /* small_gemm_rows.cu - the epilogue of small GEMMs of a decode batch (kernels/cuda/rows_args.h), in one kernel: fix-up, bias, residual or GLU,
- * norm, and inputs of the next products.
+ * norm, and inputs of the next products. The sum of a step's experts may take the place of a product.
  *
  * A cluster of thread blocks has a token. Each block has a run of its numbers, kept in shared memory between the steps. Each block adds all
  * squares itself, in the order of norm.cu. */
