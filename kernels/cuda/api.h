@@ -289,8 +289,10 @@ typedef struct apr_cuda_api {
     apr_status (*experts)(apr_cuda_device *device, const apr_experts_args *args, const apr_decode_gemv_args *gemv, apr_error *err);
     /* The QKV epilogue of one token or of several, where apr_has_qkv_epilogue is true. */
     apr_status (*qkv_epilogue)(apr_cuda_device *device, const apr_qkv_epilogue_args *args, apr_error *err);
-    /* Latent attention of any number of tokens: the operations before attention in two calls. Up to APR_LATENT_MAX_DIM numbers. */
-    apr_status (*latent_query)(apr_cuda_device *device, const apr_latent_query_args *args, apr_error *err);
+    /* Latent attention of any number of tokens: the operations before attention, in two calls or, with `store`, in one. Up to
+     * APR_LATENT_MAX_DIM numbers. */
+    apr_status (*latent_query)(apr_cuda_device *device, const apr_latent_query_args *args, const apr_latent_store_args *store,
+                               apr_error *err);
     apr_status (*latent_store)(apr_cuda_device *device, const apr_latent_store_args *args, apr_error *err);
     /* Attention of a single token, whose output is written as activations (kernels/cuda/common/activations_i16.cuh). n_heads * value_dim is a multiple
      * of 16. With `qkv` the QKV epilogue runs first; then neither the rotated query nor the output need exist as float32. */

@@ -122,7 +122,7 @@ static inline bool apr_experts_have_decode_gemv(const apr_experts_args *a)
            (uint64_t)apr_activations_i16_bytes(a->n_used * apr_tiled_columns(a->down->dtype, a->n_mid)) <= a->work.slice * sizeof(float);
 }
 
-/* Writes x as activations, or its norm: x / sqrt(mean(x^2) + eps) * (gain + gain_offset). */
+/* Writes x as activations, or its norm: x / sqrt(mean(x^2) + eps) * (gain + gain_offset). With an addend, of x + addend. */
 typedef struct apr_decode_gemv_inputs {
     int64_t n; /* a multiple of 16 */
     const float *x;
@@ -130,7 +130,9 @@ typedef struct apr_decode_gemv_inputs {
     float eps, gain_offset;
     const float *gain; /* NULL: none */
     uint8_t *activations_out;
-    float *out; /* [n] the same numbers as float32; NULL: not wanted. May be x */
+    float *out;          /* [n] the same numbers as float32; NULL: not wanted. May be x */
+    const float *addend; /* [n] with a norm only; NULL: none */
+    float *sum;          /* [n] x + addend, where there is an addend. May be x or addend */
 } apr_decode_gemv_inputs;
 
 /* The QKV epilogue: everything between the products of a token's query, key and value and its attention, as one operation. Heads are normed

@@ -242,6 +242,13 @@ static void end_step(fuser *f, size_t step, int value)
     f->out->steps[step].writes_f32 = is_read_as_f32(f, value);
 }
 
+/* Does a norm that is absorbed read the linear's output? Then the linear is a step of its own, which writes activations. */
+static bool ends_in_norm(const fuser *f, int linear)
+{
+    const int norm = only_reader(f, f->program->ops[linear].out, APR_OP_NORM);
+    return norm >= 0 && f->absorbed[norm];
+}
+
 static void fuse_products(fuser *f, int linear)
 {
     const apr_op *const ops = f->program->ops;
@@ -270,7 +277,7 @@ static void fuse_products(fuser *f, int linear)
         return;
     }
     for (int next = linear + 1; next < (int)f->program->n_ops && step->n_linears < APR_FUSED_PRODUCTS_MAX; next++) {
-        if (linear_type(f, (size_t)next) == 0 || !can_fuse(f, linear, next)) break;
+        if (linear_type(f, (size_t)next) == 0 || !can_fuse(f, linear, next) || ends_in_norm(f, linear) || ends_in_norm(f, next)) break;
         if (find_glu(f, next, pair) >= 0 || residual_sum(f, next) >= 0) break;
         step->linears[step->n_linears++] = next;
         f->done[next] = true;
@@ -368,6 +375,23 @@ static void add_epilogue(fuser *f, int store)
     find_epilogue(f, store, step->ropes, step->head_norms);
 }
 
+/* A sum, as float32 and as activations of the norm that is absorbed by the products after it. False: no such norm reads it. */
+static bool add_sum(fuser *f, int add)
+{
+    const apr_op *const op = &f->program->ops[add];
+    if (!f->can->is_token || op->kind != APR_OP_ADD || f->activations_of[op->out] >= 0) return false;
+    for (size_t i = (size_t)add + 1; i < f->program->n_ops; i++) {
+        const apr_op *const norm = &f->program->ops[i];
+        if (!reads(norm, op->out) || !f->absorbed[i]) continue;
+        apr_fused *const step = add_step(f, APR_FUSED_INPUTS);
+        step->add = add;
+        step->value = op->out;
+        write_activations(f, norm->out, (int)i, false);
+        return true;
+    }
+    return false;
+}
+
 /* A norm that is written as activations and as float32. */
 static void add_shared_norm(fuser *f, int norm)
 {
@@ -459,16 +483,37 @@ static size_t add_latent(fuser *f, size_t i)
     return n;
 }
 
+/* The router of experts whose input the products of a shared expert's GLU read also: these go next to the router's, so that both are one
+ * call. Their result exists only as activations, which share no memory with values. */
+static void fuse_shared(fuser *f, int router)
+{
+    const apr_op *const ops = f->program->ops, *const op = &ops[router];
+    const int route = f->can->is_token && router + 2 < (int)f->program->n_ops ? router + 1 : -1, experts = route + 1;
+    int pair[2];
+
+    if (route < 0 || ops[route].kind != APR_OP_ROUTE || ops[route].in[0] != op->out || takes(f, (size_t)experts, APR_OP_EXPERTS) == 0 ||
+        ops[experts].in[0] != op->in[0])
+        return;
+    for (int i = experts + 1; i < (int)f->program->n_ops && ops[i].layer == op->layer; i++) {
+        if (linear_type(f, (size_t)i) == 0 || ops[i].in[0] != op->in[0] || f->done[i]) continue;
+        const int glu = find_glu(f, i, pair);
+        if (glu >= 0 && only_products_read(f, ops[glu].out)) fuse_products(f, i);
+        return;
+    }
+}
+
 static void fuse_all(fuser *f)
 {
     find_epilogues(f);
     for (size_t i = 0; i < f->program->n_ops; i++) {
         if (f->done[i] || f->absorbed[i] || add_latent(f, i) > 0) continue;
         f->done[i] = linear_type(f, i) == 0;
-        if (linear_type(f, i) != 0) fuse_products(f, (int)i);
-        else if (takes(f, i, APR_OP_EXPERTS) != 0) fuse_experts(f, (int)i);
+        if (linear_type(f, i) != 0) {
+            fuse_products(f, (int)i);
+            fuse_shared(f, (int)i);
+        } else if (takes(f, i, APR_OP_EXPERTS) != 0) fuse_experts(f, (int)i);
         else if (f->epilogue_of[i] < 0 && is_shared_norm(f, &f->program->ops[i])) add_shared_norm(f, (int)i);
-        else if (f->epilogue_of[i] < 0) add_operation(f, (int)i);
+        else if (f->epilogue_of[i] < 0 && !add_sum(f, (int)i)) add_operation(f, (int)i);
         else if (f->epilogue_of[i] == (int)i) add_epilogue(f, (int)i);
     }
 }

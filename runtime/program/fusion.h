@@ -7,6 +7,7 @@
  *
  *     inputs:       norm(h) -> activations                              where no product computes h
  *                   norm(h) -> activations and float32                  where other operations read it as well
+ *                   norm(a + b) -> activations, a + b -> float32        where the sum is not a product's; of a token
  *     QKV epilogue: Q/K norm, rope of q and k, kv store                 one step after the products that compute q, k, v
  *     attend:       attend(q) -> o, activations of o                    where only products read o
  *     latent query: rope, slices, a product of each head, join          before attention to latents; also in a prompt and in rows
@@ -55,7 +56,7 @@ typedef struct apr_fused {
     int divided; /* PRODUCTS, EXPERTS: the norm whose division these activations still need */
     int linears[APR_FUSED_PRODUCTS_MAX];
     int n_linears;
-    int glu, add;                /* fused epilogue of the products; EXPERTS: only add; PROMPT: add is the sum before the norm */
+    int glu, add;                /* fused epilogue of the products; EXPERTS: only add; INPUTS, PROMPT: add is the sum before the norm */
     bool writes_f32;             /* INPUTS, PRODUCTS, EXPERTS: the result is also written as float32; PROMPT: the products' outputs are */
     int activations;             /* INPUTS, PRODUCTS, ATTEND, EXPERTS: the activations that are written */
     int norm;                    /* the norm whose weights these activations include; INPUTS, PROMPT: the norm is applied completely */
@@ -87,6 +88,7 @@ typedef struct apr_fusible {
     const int *takes;
     const int64_t *vector_offsets; /* [n_weights] < 0: the device has no such vector, so that a bias is absent; NULL: none is */
     bool is_prompt;
+    bool is_token; /* of a single token: sums are computed with inputs, and a shared expert's first products go next to the router's */
 } apr_fusible;
 apr_status apr_fuse(apr_fusion *fusion, const apr_program *program, const apr_fusible *can, apr_error *err);
 void apr_fusion_close(apr_fusion *fusion);

@@ -164,11 +164,36 @@ static bool begins_latent(const apr_session *s, const apr_session_place *at, con
     return op->kind == APR_OP_ROPE ? can_fuse_latent_query(s, at, op) : op->kind == APR_OP_SLICE && can_fuse_latent_store(s, op);
 }
 
-static apr_status run_latent_query(apr_session *s, const apr_session_batch *b, const apr_session_place *at, const apr_fused *step,
-                                   apr_error *err)
+/* The store of latents right after a query, which is done in the same call; NULL: none. */
+static const apr_fused *store_after(const apr_fusion *fusion, const apr_fused *query)
+{
+    const bool is_last = query + 1 == fusion->steps + fusion->n_steps;
+    return !is_last && query->kind == APR_FUSED_LATENT_QUERY && query[1].kind == APR_FUSED_LATENT_STORE ? query + 1 : NULL;
+}
+
+static apr_status bind_latent_store(apr_session *s, const apr_session_batch *b, const apr_session_place *at, const apr_fused *step,
+                                    apr_latent_store_args *to, apr_error *err)
+{
+    const apr_op *const slice = &s->program.ops[step->op];
+    apr_op_args args;
+
+    APR_TRY(apr_session_bind_op(s, b, at, slice + APR_LATENT_NORM, &args, err));
+    to->norm = args.norm;
+    to->norm.x = apr_session_value_at(s, slice->in[0]);
+    APR_TRY(apr_session_bind_op(s, b, at, slice + APR_LATENT_STORE_ROPE, &args, err));
+    to->rope = args.rope;
+    APR_TRY(apr_session_bind_op(s, b, at, slice + APR_LATENT_KV_STORE, &args, err));
+    to->store = args.kv_store;
+    return APR_OK;
+}
+
+static apr_status run_latent_query(apr_session *s, const apr_session_batch *b, const apr_session_place *at, const apr_fusion *fusion,
+                                   const apr_fused *step, apr_error *err)
 {
     const apr_op *const rope = &s->program.ops[step->op];
+    const apr_fused *const after = store_after(fusion, step);
     apr_latent_query_args to;
+    apr_latent_store_args store;
     apr_op_args args;
 
     if (s->only_products) return apr_session_run_op(s, b, rope + APR_LATENT_ABSORB, err);
@@ -178,23 +203,16 @@ static apr_status run_latent_query(apr_session *s, const apr_session_batch *b, c
     to.absorb = args.linear;
     APR_TRY(apr_session_bind_op(s, b, at, rope + APR_LATENT_QUERY_JOIN, &args, err));
     to.out = args.join.out;
-    return s->options.cuda->latent_query(at->device, &to, err);
+    if (after != NULL) APR_TRY(bind_latent_store(s, b, at, after, &store, err));
+    return s->options.cuda->latent_query(at->device, &to, after != NULL ? &store : NULL, err);
 }
 
-static apr_status run_latent_store(apr_session *s, const apr_session_batch *b, const apr_session_place *at, const apr_fused *step,
-                                   apr_error *err)
+static apr_status run_latent_store(apr_session *s, const apr_session_batch *b, const apr_session_place *at, const apr_fusion *fusion,
+                                   const apr_fused *step, apr_error *err)
 {
-    const apr_op *const slice = &s->program.ops[step->op];
     apr_latent_store_args to;
-    apr_op_args args;
-
-    APR_TRY(apr_session_bind_op(s, b, at, slice + APR_LATENT_NORM, &args, err));
-    to.norm = args.norm;
-    to.norm.x = apr_session_value_at(s, slice->in[0]);
-    APR_TRY(apr_session_bind_op(s, b, at, slice + APR_LATENT_STORE_ROPE, &args, err));
-    to.rope = args.rope;
-    APR_TRY(apr_session_bind_op(s, b, at, slice + APR_LATENT_KV_STORE, &args, err));
-    to.store = args.kv_store;
+    if (step > fusion->steps && store_after(fusion, step - 1) == step) return APR_OK;
+    APR_TRY(bind_latent_store(s, b, at, step, &to, err));
     return s->options.cuda->latent_store(at->device, &to, err);
 }
 
@@ -204,7 +222,7 @@ static apr_status run_latent_store(apr_session *s, const apr_session_batch *b, c
 typedef struct fusing {
     int (*takes)(const apr_session *s, const apr_session_place *at, const apr_op *op);
     bool (*may_run)(const apr_session *s, const apr_session_place *at, const apr_fusion *fusion);
-    bool is_prompt;
+    bool is_prompt, is_token;
 } fusing;
 
 static bool is_dense(const apr_op *op) { return op->kind == APR_OP_LINEAR && op->args.linear.heads.n == 0; }
@@ -225,7 +243,7 @@ static apr_status fuse_some(const apr_session *s, const apr_session_place *at, c
                                                                          : how->takes(s, at, op);
         any |= op->kind == APR_OP_LINEAR && takes[i] != 0;
     }
-    const apr_fusible can = {takes, how->is_prompt ? at->plan.vector_offsets : NULL, how->is_prompt};
+    const apr_fusible can = {takes, how->is_prompt ? at->plan.vector_offsets : NULL, how->is_prompt, how->is_token};
     if (status == APR_OK && any) status = apr_fuse(fusion, &s->program, &can, err);
     free(takes);
     if (status != APR_OK || !how->may_run(s, at, fusion)) apr_fusion_close(fusion);
@@ -394,7 +412,8 @@ static apr_status fuse_most(const apr_session *s, const apr_session_place *at, c
 
 apr_status apr_session_fuse(apr_session *s, apr_session_place *at, apr_error *err)
 {
-    static const fusing token = {token_takes, token_may_run, false}, prompt = {prompt_takes, qkv_epilogues_can_run, true};
+    static const fusing token = {token_takes, token_may_run, .is_token = true},
+                        prompt = {prompt_takes, qkv_epilogues_can_run, .is_prompt = true};
 
     if (s->n_places > 1 || s->options.no_fusion || s->options.no_direct) return APR_OK;
     if (s->positions != NULL) APR_TRY(fuse_rows(s, at, err));
@@ -428,6 +447,11 @@ static apr_status token_run_inputs(const apr_session *s, const apr_session_place
         args.gain = vector_at(at, norm->weight[0]);
         args.gain_offset = norm->args.norm.offset;
         if (step->writes_f32) args.out = apr_session_value_at(s, norm->out);
+    }
+    if (step->add >= 0) {
+        args.x = apr_session_value_at(s, s->program.ops[step->add].in[0]);
+        args.addend = apr_session_value_at(s, s->program.ops[step->add].in[1]);
+        args.sum = apr_session_value_at(s, step->value);
     }
     return s->options.cuda->decode_gemv_inputs(at->device, &args, err);
 }
@@ -495,6 +519,7 @@ static int64_t step_that_makes(const apr_session *s, const apr_fusion *fusion, i
 {
     for (size_t i = 0; i < fusion->n_steps; i++) {
         const apr_fused *const step = &fusion->steps[i];
+        if (step->kind == APR_FUSED_INPUTS && step->add >= 0 && step->value == value) return (int64_t)i;
         const bool has_result = step->kind == APR_FUSED_OPERATION || step->kind == APR_FUSED_PRODUCTS || step->kind == APR_FUSED_EXPERTS;
         if (has_result && result_of(s, step) == value) return (int64_t)i;
     }
@@ -775,8 +800,8 @@ static apr_status run_step(apr_session *s, const apr_session_batch *b, const apr
     case APR_FUSED_PRODUCTS: return is_rows ? rows_run_products(s, b, at, step, err) : token_run_products(s, at, step, err);
     case APR_FUSED_QKV_EPILOGUE: return is_rows && is_part_of_products(s, at, step) ? APR_OK : run_qkv_epilogue(s, b, at, step, err);
     case APR_FUSED_ATTEND: return is_rows ? rows_run_attend(s, b, at, step, err) : token_run_attend(s, b, at, step, err);
-    case APR_FUSED_LATENT_QUERY: return run_latent_query(s, b, at, step, err);
-    case APR_FUSED_LATENT_STORE: return run_latent_store(s, b, at, step, err);
+    case APR_FUSED_LATENT_QUERY: return run_latent_query(s, b, at, fusion, step, err);
+    case APR_FUSED_LATENT_STORE: return run_latent_store(s, b, at, fusion, step, err);
     case APR_FUSED_EXPERTS: return run_experts(s, b, at, step, err); /* only of tokens */
     case APR_FUSED_PROMPT: return run_prompt(s, b, at, step, err);
     }

@@ -93,6 +93,7 @@ static void walk(walked *w, const apr_fusion *fusion)
         if (step->kind == APR_FUSED_OPERATION) walk_operation(w, step->op);
         if (step->store >= 0) walk_qkv_epilogue(w, step);
         if (step->kind == APR_FUSED_ATTEND) walk_operation(w, step->op);
+        if (step->kind == APR_FUSED_INPUTS && step->add >= 0) walk_operation(w, step->add);
         if (step->kind == APR_FUSED_INPUTS) need(w, step->value, "inputs");
         if (step->kind == APR_FUSED_INPUTS && step->writes_f32) make(w, w->program->ops[step->norm].out);
         if (step->kind == APR_FUSED_PRODUCTS) walk_products(w, step);
@@ -113,7 +114,7 @@ static apr_fusion fuse(const apr_program *p, bool all)
     apr_fusion fusion;
     assert_non_null(takes);
     for (size_t i = 0; i < p->n_ops; i++) takes[i] = all && (p->ops[i].kind != APR_OP_LINEAR || p->ops[i].args.linear.heads.n == 0);
-    assert_int_equal(apr_fuse(&fusion, p, &(apr_fusible){.takes = takes}, NULL), APR_OK);
+    assert_int_equal(apr_fuse(&fusion, p, &(apr_fusible){.takes = takes, .is_token = true}, NULL), APR_OK);
     free(takes);
     return fusion;
 }

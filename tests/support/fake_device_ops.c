@@ -372,6 +372,8 @@ static apr_status inputs_now(apr_cuda_device *device, const apr_decode_gemv_inpu
     double squares = 0.0;
     fake_see(device, &own, sizeof own);
     fake_touch(device, true);
+    for (int64_t i = 0; i < a->n && a->addend != NULL; i++) a->sum[i] = a->x[i] + a->addend[i];
+    if (a->addend != NULL) own.x = a->sum;
     for (int64_t i = 0; i < a->n; i++) squares += (double)a->x[i] * a->x[i];
     const float factor = a->norm ? (float)(1.0 / sqrt(squares / (double)a->n + (double)a->eps)) : 1.0f;
     for (int64_t i = 0; i < a->n; i++) x[i] = a->x[i] * factor * (a->gain != NULL ? a->gain[i] + a->gain_offset : 1.0f);

@@ -32,9 +32,8 @@ static __device__ __forceinline__ __nv_bfloat16 to_bf16(float x) { return __floa
 static __device__ __forceinline__ uint8_t to_e4m3(float x) { return __nv_cvt_float_to_fp8(x, __NV_SATFINITE, __NV_E4M3); }
 
 /* Encodes a block of 32 by one warp, a number per lane. */
-static __device__ __forceinline__ void put_q8_0(uint8_t *to, float given)
+static __device__ __forceinline__ void put_q8_0(uint8_t *to, float given, int lane)
 {
-    const int lane = threadIdx.x % 32;
     const float limit = 65504.0f * 127.0f, x = given == given ? fminf(fmaxf(given, -limit), limit) : 0.0f;
     const float max_abs = warp_max(fabsf(x));
     const float d = __fdiv_rn(max_abs, 127.0f), inverse = d > 0x1p-126f ? __fdiv_rn(1.0f, d) : 0.0f;
@@ -42,5 +41,6 @@ static __device__ __forceinline__ void put_q8_0(uint8_t *to, float given)
     to[2 + lane] = (uint8_t)(int)(whole + (rest >= 0.5f ? 1.0f : 0.0f) - (rest <= -0.5f ? 1.0f : 0.0f));
     if (lane == 0) *(unsigned short *)to = __half_as_ushort(__float2half_rn(d));
 }
+static __device__ __forceinline__ void put_q8_0(uint8_t *to, float given) { put_q8_0(to, given, threadIdx.x % 32); }
 
 #endif

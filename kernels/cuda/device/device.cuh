@@ -138,7 +138,8 @@ apr_status apr_cuda_run_decode_gemv(apr_cuda_device *device, const apr_decode_ge
 apr_status apr_cuda_run_decode_gemv_inputs(apr_cuda_device *device, const apr_decode_gemv_inputs *args, apr_error *err);
 apr_status apr_cuda_run_experts(apr_cuda_device *device, const apr_experts_args *args, const apr_decode_gemv_args *gemv, apr_error *err);
 apr_status apr_cuda_run_qkv_epilogue(apr_cuda_device *device, const apr_qkv_epilogue_args *args, apr_error *err);
-apr_status apr_cuda_run_latent_query(apr_cuda_device *device, const apr_latent_query_args *args, apr_error *err);
+apr_status apr_cuda_run_latent_query(apr_cuda_device *device, const apr_latent_query_args *args, const apr_latent_store_args *store,
+                                     apr_error *err);
 apr_status apr_cuda_run_latent_store(apr_cuda_device *device, const apr_latent_store_args *args, apr_error *err);
 apr_status apr_cuda_run_attend_to_i16(apr_cuda_device *device, const apr_qkv_epilogue_args *qkv, const apr_attend_args *args,
                                       uint8_t *activations_out, apr_error *err);

@@ -1,4 +1,5 @@
 /* heads.cu - linear with a matrix per head: few tokens straight from the packed weights, many through cuBLAS, batched over heads. */
+#include "kernels/cuda/attention/latent_store.cuh"
 #include "kernels/cuda/attention/rope.cuh"
 #include "kernels/cuda/common/canonical.cuh"
 #include "kernels/cuda/common/dequantize.cuh"
@@ -8,7 +9,7 @@
 #include "kernels/cuda/gemv/gemv.cuh"
 
 /* Threads of a block: COLUMNS along a row, PARTS rows at a time; where a thread has a piece of a row, PIECES and PIECE_PARTS. */
-enum { COLUMNS = 32, PARTS = 8, PIECES = 8, PIECE_PARTS = 32, MAX_PAIRS = 65535, TAIL_BLOCK = 256 };
+enum { COLUMNS = 32, PARTS = 8, PIECES = 4, PIECE_PARTS = 64, MAX_PAIRS = 32768, TAIL_BLOCK = 256 };
 
 /* What follows a head's inputs, and is rotated and copied to follow its outputs; n 0: nothing. */
 typedef struct heads_tail {
@@ -22,6 +23,7 @@ typedef struct heads_product {
     const apr_linear_args *linear;
     int64_t x_stride, out_stride;
     heads_tail tail;
+    const apr_latent_store_args *store; /* done in the same call; NULL: none */
 } heads_product;
 
 /* One of the tail's n - n_freqs pieces of work: a pair of numbers that is rotated, or a number that is copied. */
@@ -67,6 +69,8 @@ typedef struct heads_args {
     float *out;     /* [n_pairs, columns of the weight], rows out_stride apart */
     int64_t n_in, x_stride, out_stride;
     heads_tail tail;
+    unsigned n_pairs;            /* blockIdx.y; those after them store a token's latent each */
+    apr_latent_store_args store; /* by k_along_rows */
 } heads_args;
 
 /* By the pair's first thread block, and all its threads. */
@@ -105,7 +109,17 @@ template <apr_dtype D> __global__ void __launch_bounds__(PIECES *PIECE_PARTS, 1)
 #pragma unroll
     for (int run = 0; run < P::RUNS; run++) sums[run] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
 
-    pdl_trigger_and_wait();
+    pdl_trigger();
+    if (pair >= a.n_pairs) { /* one more for each token whose latent is stored */
+        pdl_wait();
+        if (blockIdx.x == 0)
+            store_latent(a.store, pair - a.n_pairs, threadIdx.y * PIECES + threadIdx.x, PIECES * PIECE_PARTS, (float *)parts);
+        return;
+    }
+    for (int64_t i = threadIdx.y; i < (there ? a.n_in : 0); i += PIECE_PARTS)
+        prefetch_weights(a.weight.data + stored_row(a.weight, head * a.heads.rows + a.heads.first + i) * a.weight.row_bytes +
+                         block * P::BYTES);
+    pdl_wait();
     put_own_tail(a, pair);
 #pragma unroll 2
     for (int64_t i = threadIdx.y; i < (there ? a.n_in : 0); i += PIECE_PARTS) {
@@ -188,19 +202,23 @@ static dim3 grid_of(int64_t n_columns, unsigned n_pairs) { return dim3(blocks_of
 template <apr_dtype D> static cudaError_t along_rows(const heads_args &a, unsigned n_pairs, cudaStream_t stream)
 {
     const int64_t n_pieces = a.weight.n_in / piece<D>::ELEMS * piece<D>::LANES;
-    return launch_pdl(k_along_rows<D>, dim3(blocks_of(n_pieces, PIECES), n_pairs), dim3(PIECES, PIECE_PARTS), 0, stream, a);
+    return launch_pdl(k_along_rows<D>, dim3(blocks_of(n_pieces, PIECES), n_pairs + (unsigned)a.store.store.n_tokens),
+                      dim3(PIECES, PIECE_PARTS), 0, stream, a);
 }
 
 template <apr_dtype D> static cudaError_t along_rows_plain(const heads_args &a, unsigned n_pairs, cudaStream_t stream)
 {
     if (in_pieces<D>(a.weight)) return along_rows<D>(a, n_pairs, stream);
-    return launch_pdl(k_along_rows_elements<D>, grid_of(a.weight.n_in, n_pairs), dim3(COLUMNS, PARTS), 0, stream, a);
+    const cudaError_t error = launch_pdl(k_along_rows_elements<D>, grid_of(a.weight.n_in, n_pairs), dim3(COLUMNS, PARTS), 0, stream, a);
+    return error == cudaSuccess ? apr_cuda_latent_store(&a.store, stream) : error;
 }
 
 static cudaError_t along_rows_canonical(const heads_args &a, unsigned n_pairs, cudaStream_t stream)
 {
     const dim3 grid = grid_of(a.weight.n_in, n_pairs), threads(COLUMNS, PARTS);
-    return launch_pdl(a.weight.canonical.bits == 4 ? k_along_rows_canonical<4> : k_along_rows_canonical<8>, grid, threads, 0, stream, a);
+    const cudaError_t error =
+        launch_pdl(a.weight.canonical.bits == 4 ? k_along_rows_canonical<4> : k_along_rows_canonical<8>, grid, threads, 0, stream, a);
+    return error == cudaSuccess ? apr_cuda_latent_store(&a.store, stream) : error;
 }
 
 typedef cudaError_t (*along_rows_fn)(const heads_args &args, unsigned n_pairs, cudaStream_t stream);
@@ -220,6 +238,8 @@ static along_rows_fn along_rows_of_type(apr_dtype dtype)
     }
 }
 
+static const apr_latent_store_args no_store = {};
+
 /* Multiplies pairs [first, first + n) of tokens and heads; the first is of head 0. */
 static cudaError_t some_pairs(const heads_product *p, const weight_view *weight, int64_t first, unsigned n, cudaStream_t stream)
 {
@@ -229,9 +249,10 @@ static cudaError_t some_pairs(const heads_product *p, const weight_view *weight,
     heads_product own = *p;
 
     if (own.tail.n > 0) own.tail.angles += first / a->heads.n * 2 * own.tail.n_freqs;
+    if (own.store == NULL || first > 0) own.store = &no_store;
     if (a->heads.transposed) {
         const along_rows_fn start = a->weight->packing != NULL ? along_rows_canonical : along_rows_of_type(a->weight->dtype);
-        const heads_args h = {*weight, a->heads, x, out, a->n_in, p->x_stride, p->out_stride, own.tail};
+        const heads_args h = {*weight, a->heads, x, out, a->n_in, p->x_stride, p->out_stride, own.tail, n, *own.store};
         return start != NULL ? start(h, n, stream) : cudaErrorNotSupported;
     }
     const gemv_fn start = apr_cuda_gemv_of(a->weight);
@@ -248,8 +269,9 @@ static cudaError_t some_pairs(const heads_product *p, const weight_view *weight,
     g.first_row = a->heads.first;
     g.x_per_choice = true;
     g.x_stride = p->x_stride, g.out_stride = p->out_stride;
-    const cudaError_t error = start != NULL ? start(g, stream) : cudaErrorNotSupported;
-    return error == cudaSuccess ? start_tails(&own, x, out, n, stream) : error;
+    cudaError_t error = start != NULL ? start(g, stream) : cudaErrorNotSupported;
+    if (error == cudaSuccess) error = start_tails(&own, x, out, n, stream);
+    return error == cudaSuccess ? apr_cuda_latent_store(own.store, stream) : error;
 }
 
 static cudaError_t multiply_few(const heads_product *p, cudaStream_t stream)
@@ -269,7 +291,7 @@ static cudaError_t multiply_few(const heads_product *p, cudaStream_t stream)
 }
 
 /* Rows without gaps. */
-static heads_product product_of(const apr_linear_args *a) { return heads_product{a, a->n_in, a->n_out, heads_tail{}}; }
+static heads_product product_of(const apr_linear_args *a) { return heads_product{a, a->n_in, a->n_out, heads_tail{}, NULL}; }
 
 cudaError_t apr_cuda_linear_heads_few(const apr_linear_args *a, cudaStream_t stream)
 {
@@ -338,12 +360,34 @@ static apr_status multiply_many(apr_cuda_device *device, const heads_product *p,
         return apr_cuda_outcome(device, multiply_few(p, device->stream), err);
     if (error == cudaSuccess) error = apr_cuda_finish(a->out, &inputs, NULL, n_pairs, a->n_out, device->stream);
     if (error == cudaSuccess) error = start_tails(p, a->x, a->out, n_pairs, device->stream);
+    if (error == cudaSuccess && p->store != NULL) error = apr_cuda_latent_store(p->store, device->stream);
     return apr_cuda_outcome(device, error, err);
+}
+
+/* A token at a time: how a GEMV divides its rows depends on how many there are. */
+static cudaError_t multiply_batch_invariant(const heads_product *p, cudaStream_t stream)
+{
+    const apr_linear_args *const a = p->linear;
+    const int64_t each = a->heads.transposed ? a->n_tokens : 1;
+    cudaError_t error = cudaSuccess;
+    for (int64_t first = 0; first < a->n_tokens && error == cudaSuccess; first += each) {
+        apr_linear_args some = *a;
+        heads_product own = *p;
+        some.n_tokens = each;
+        some.x = a->x + first * a->heads.n * p->x_stride;
+        some.out = a->out + first * a->heads.n * p->out_stride;
+        if (own.tail.n > 0) own.tail.angles += first * 2 * own.tail.n_freqs;
+        if (first > 0) own.store = NULL;
+        own.linear = &some;
+        error = multiply_few(&own, stream);
+    }
+    return error;
 }
 
 static apr_status multiply_any(apr_cuda_device *device, const heads_product *p, apr_error *err)
 {
     const apr_linear_args *const a = p->linear;
+    if (device->batch_invariant) return apr_cuda_outcome(device, multiply_batch_invariant(p, device->stream), err);
     const bool as_few = device->exact || a->n_tokens <= APR_CUDA_FEW_TOKENS;
     const bool packed = !device->tiles || apr_cuda_is_f16(a->weight);
     if ((as_few && packed) || device->blas == NULL || a->n_tokens == 0)
@@ -357,7 +401,8 @@ apr_status apr_cuda_linear_heads(apr_cuda_device *device, const apr_linear_args 
     return multiply_any(device, &p, err);
 }
 
-apr_status apr_cuda_run_latent_query(apr_cuda_device *device, const apr_latent_query_args *args, apr_error *err)
+apr_status apr_cuda_run_latent_query(apr_cuda_device *device, const apr_latent_query_args *args, const apr_latent_store_args *store,
+                                     apr_error *err)
 {
     const apr_rope_args *const rope = &args->rope;
     apr_linear_args absorb = args->absorb;
@@ -365,12 +410,14 @@ apr_status apr_cuda_run_latent_query(apr_cuda_device *device, const apr_latent_q
 
     APR_TRY(apr_cuda_make_current(device, err));
     apr_cuda_begin_phase(device, "queries of latent attention");
-    if (n_tail < 1 || rope->start < absorb.n_in || rope->n_heads != absorb.heads.n || rope->start + 2 * rope->n_freqs > rope->head_dim)
+    if (n_tail < 1 || rope->start < absorb.n_in || rope->n_heads != absorb.heads.n || rope->start + 2 * rope->n_freqs > rope->head_dim ||
+        (store != NULL && !apr_cuda_can_store_latent(store)))
         return apr_cuda_outcome(device, cudaErrorInvalidValue, err);
     absorb.x = rope->x;
     absorb.out = args->out;
     const heads_product p = {
         &absorb, rope->head_dim, absorb.n_out + n_tail,
-        heads_tail{(int)n_tail, (int)rope->n_freqs, (int)(rope->start - absorb.n_in), rope->mode == APR_ROPE_NEIGHBOURS, rope->angles}};
+        heads_tail{(int)n_tail, (int)rope->n_freqs, (int)(rope->start - absorb.n_in), rope->mode == APR_ROPE_NEIGHBOURS, rope->angles},
+        store};
     return multiply_any(device, &p, err);
 }

@@ -102,6 +102,13 @@ static __device__ __forceinline__ float gain_of(const apr_decode_gemv_inputs &a,
 
 static __device__ __forceinline__ float number_at(const apr_decode_gemv_inputs &a, int i) { return i < a.n ? __ldcg(a.x + i) : 0.0f; }
 
+/* The same with the addend; the sum, which may replace a summand, is stored. */
+static __device__ __forceinline__ float sum_at(const apr_decode_gemv_inputs &a, int i)
+{
+    if (a.addend == NULL || i >= a.n) return number_at(a, i);
+    return a.sum[i] = __ldcg(a.x + i) + __ldcg(a.addend + i);
+}
+
 /* A half warp has a group of 16: all lanes take part. */
 static __device__ __forceinline__ void store_number(const apr_decode_gemv_inputs &a, int i, float value)
 {
@@ -119,16 +126,19 @@ static __global__ void __launch_bounds__(PREPARE_THREADS) k_prepare_normed(const
     for (int k = 0; k < PREPARE_KEPT; k++) gains[k] = gain_of(a, thread + k * PREPARE_THREADS);
     pdl_trigger_and_wait();
 #pragma unroll
-    for (int k = 0; k < PREPARE_KEPT; k++) kept[k] = number_at(a, thread + k * PREPARE_THREADS);
+    for (int k = 0; k < PREPARE_KEPT; k++) kept[k] = sum_at(a, thread + k * PREPARE_THREADS);
 #pragma unroll
     for (int k = 0; k < PREPARE_KEPT; k++) sum = fmaf(kept[k], kept[k], sum);
-    for (int i = thread + PREPARE_KEPT * PREPARE_THREADS; i < n; i += PREPARE_THREADS) sum = fmaf(number_at(a, i), number_at(a, i), sum);
+    for (int i = thread + PREPARE_KEPT * PREPARE_THREADS; i < n; i += PREPARE_THREADS) {
+        const float x = sum_at(a, i);
+        sum = fmaf(x, x, sum);
+    }
     const float factor = rsqrtf(block_sum<PREPARE_THREADS>(sum, parts) / (float)n + a.eps);
 #pragma unroll
     for (int k = 0; k < PREPARE_KEPT; k++)
         if (k * PREPARE_THREADS < n) store_number(a, thread + k * PREPARE_THREADS, kept[k] * factor * gains[k]);
     for (int i = thread + PREPARE_KEPT * PREPARE_THREADS; i - thread < n; i += PREPARE_THREADS)
-        store_number(a, i, number_at(a, i) * factor * gain_of(a, i));
+        store_number(a, i, (a.addend != NULL && i < n ? a.sum[i] : number_at(a, i)) * factor * gain_of(a, i));
 }
 
 static __global__ void __launch_bounds__(PREPARE_BLOCK) k_prepare(const __grid_constant__ apr_decode_gemv_inputs a)
@@ -141,6 +151,7 @@ static __global__ void __launch_bounds__(PREPARE_BLOCK) k_prepare(const __grid_c
 
 cudaError_t apr_cuda_decode_gemv_prepare(const apr_decode_gemv_inputs *a, cudaStream_t stream)
 {
+    if (a->addend != NULL && !a->norm) return cudaErrorInvalidValue;
     if (a->norm) return launch_pdl(k_prepare_normed, 1, PREPARE_THREADS, 0, stream, *a);
     return launch_pdl(k_prepare, blocks_of(a->n, PREPARE_BLOCK), PREPARE_BLOCK, 0, stream, *a);
 }

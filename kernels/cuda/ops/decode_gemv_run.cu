@@ -75,7 +75,9 @@ apr_status apr_cuda_run_attend_to_i16(apr_cuda_device *device, const apr_qkv_epi
                                            .gain_offset = 0.0f,
                                            .gain = NULL,
                                            .activations_out = activations_out,
-                                           .out = NULL};
+                                           .out = NULL,
+                                           .addend = NULL,
+                                           .sum = NULL};
 
     APR_TRY(apr_cuda_make_current(device, err));
     apr_cuda_begin_phase(device, "attention, as activations of decode GEMVs");
