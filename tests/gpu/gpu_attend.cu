@@ -134,6 +134,15 @@ static void test_attend(const attend_case &c, apr_dtype dtype)
     compare(a, ref, what);
 }
 
+/* Values that are the first numbers of the keys, one head for all: the cache of latent attention. */
+static const attend_case latents[] = {
+    {16, 1, 576, 1, 700, 0, 1024, 512, 0, 0, false, true}, {16, 1, 576, 40, 70, 0, 128, 512, 0, 0, false, true},
+    {128, 1, 576, 3, 90, 0, 128, 512, 0, 0, false, true},  {20, 1, 576, 1, 0, 0, 64, 512, 0, 0, false, true},
+    {20, 1, 576, 1, 161, 70, 90, 512, 0, 0, true, true},   {32, 1, 320, 2, 130, 0, 256, 256, 0, 0, false, true},
+    {3, 1, 576, 129, 0, 0, 160, 512, 0, 0, false, true},   {20, 1, 576, 131, 70, 100, 231, 512, 0, 0, true, true},
+    {4, 1, 320, 140, 33, 0, 256, 256, 64, 0, false, true}, {2, 1, 544, 130, 5, 0, 256, 480, 0, 0, false, true},
+};
+
 static void test_attends(bool quick)
 {
     static const attend_case cases[] = {
@@ -150,17 +159,6 @@ static void test_attends(bool quick)
         {4, 4, 192, 1, 300, 0, 512, 128},
         {4, 4, 192, 70, 30, 0, 128, 128},
         {6, 2, 64, 33, 5, 0, 64, 96},
-        /* values that are the first numbers of the keys, one head for all: the cache of latent attention */
-        {16, 1, 576, 1, 700, 0, 1024, 512, 0, 0, false, true},
-        {16, 1, 576, 40, 70, 0, 128, 512, 0, 0, false, true},
-        {128, 1, 576, 3, 90, 0, 128, 512, 0, 0, false, true},
-        {20, 1, 576, 1, 0, 0, 64, 512, 0, 0, false, true},
-        {20, 1, 576, 1, 161, 70, 90, 512, 0, 0, true, true},
-        {32, 1, 320, 2, 130, 0, 256, 256, 0, 0, false, true},
-        {3, 1, 576, 129, 0, 0, 160, 512, 0, 0, false, true},
-        {20, 1, 576, 131, 70, 100, 231, 512, 0, 0, true, true},
-        {4, 1, 320, 140, 33, 0, 256, 256, 64, 0, false, true},
-        {2, 1, 544, 130, 5, 0, 256, 480, 0, 0, false, true},
         /* sinks, also in a window */
         {8, 2, 64, 1, 500, 0, 512, 0, 0, 0, true},
         {8, 2, 64, 70, 60, 32, 160, 0, 0, 0, true},
@@ -202,6 +200,7 @@ static void test_attends(bool quick)
     for (apr_dtype dtype : {APR_F16, APR_F32, APR_Q8_0, APR_F8_E4M3}) {
         for (const attend_case &c : cases) test_attend(c, dtype);
         for (const attend_case &c : kinds) test_attend(c, dtype);
+        for (const attend_case &c : latents) test_attend(c, dtype);
         for (const attend_case &c : far)
             if (!quick || dtype == APR_F16) test_attend(c, dtype);
     }

@@ -15,10 +15,10 @@
 
 /* Where the rows are written. `largest` and `factors` are for rows that may share a power of two. */
 typedef struct apr_cuda_activations_f16 {
-    __half *values, *remainders; /* [n_rows, n_in]; remainders: the rounding errors as FP16. NULL: dropped */
-    float *scales;               /* [n_rows] factors that the sums still need */
-    float *largest;              /* [n_rows] */
-    float *factors;              /* [3] the product's factor; 0; 1 if no other factor is needed. NULL: each row has its own power */
+    __half *values, *remainders;  /* [n_rows, n_in]; remainders: the rounding errors as FP16. NULL: dropped */
+    float *scales;                /* [n_rows] factors that the sums still need */
+    float *largest;               /* [n_rows] */
+    float *factors;               /* [3] the product's factor; 0; 1 if no other factor is needed. NULL: each row has its own power */
     int64_t x_stride, out_stride; /* numbers from a row of inputs or outputs to the next; 0: n_in, n_out. Only without `factors` */
 } apr_cuda_activations_f16;
 
