@@ -209,7 +209,8 @@ static const char harmless[] =
     " projector_hidden_act mamba_ssm_dtype gradient_checkpointing use_flash_attn use_flash_attention use_flash_attention_2 flash_attn"
     " training_args mtp_loss_scaling_factor use_grouped_topk short_conv_kernel_size ep_size hidden_size_per_head torch_compile "
     "experts_per_token"
-    " index_skip_topk_offset initial_context_length n_ctx reorder_and_upcast_attn summary_type summary_use_proj summary_activation summary_first_dropout"
+    " index_skip_topk_offset initial_context_length n_ctx reorder_and_upcast_attn summary_type summary_use_proj summary_activation "
+    "summary_first_dropout"
     " summary_proj_to_labels embedding_dropout activation_dropout layerdrop init_std ";
 
 static const char rope_fields[] =

@@ -49,7 +49,7 @@ static apr_ability ability_of_layer(const apr_family *family, const apr_backend 
     h.ffn_kinds = &ffn;
     h.num_experts = ffn == APR_FFN_EXPERTS ? 4 : 0;
     if (apr_program_emit(&program, &h, NULL) != APR_OK) return APR_ABLE_NOTHING;
-    const bool runs = program.lacks == NULL && apr_program_missing_op(&program, backend) == NULL;
+    const bool runs = apr_program_missing_op(&program, backend) == NULL;
     apr_program_close(&program);
     return runs ? APR_ABLE_RUN : APR_ABLE_PLAN;
 }

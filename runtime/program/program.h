@@ -99,7 +99,6 @@ typedef struct apr_op {
 
 typedef struct apr_program {
     const char *architecture;
-    const char *lacks; /* an operation that the model needs and that is not implemented: the program is for plans only; NULL: none */
     int64_t hidden_size, vocab_size, num_layers;
     int64_t max_context;    /* positions that the model was trained for, including YaRN's stretching; 0: not known */
     int64_t most_positions; /* a longer context cannot be planned; 0: no limit */

@@ -127,10 +127,6 @@ static apr_status bind_tensors(apr_session *s, apr_error *err)
 static apr_status open_program(apr_session *s, apr_error *err)
 {
     APR_TRY(apr_program_emit(&s->program, &s->model->hparams, err));
-    if (s->program.lacks != NULL)
-        return apr_fail(err, APR_E_UNSUPPORTED,
-                        "%s: a %s model needs the operation '%s', which is not here yet; it can be converted and planned", s->model->path,
-                        s->program.architecture, s->program.lacks);
     for (int i = 0; i < s->n_places; i++) {
         const apr_backend *const backend = s->places[i].backend;
         const apr_op *const missing = apr_program_missing_op(&s->program, backend);

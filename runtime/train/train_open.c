@@ -403,9 +403,6 @@ static apr_status open_program(apr_train *t, apr_error *err)
     const apr_program *const p = &t->program;
 
     APR_TRY(apr_program_emit(&t->program, &t->model->hparams, err));
-    if (p->lacks != NULL)
-        return apr_fail(err, APR_E_UNSUPPORTED, "%s: a %s model needs the operation '%s', which is not here yet", t->model->path,
-                        p->architecture, p->lacks);
     if (p->most_positions > 0 && t->options.n_tokens > p->most_positions)
         return apr_fail(err, APR_E_USAGE, "%s: a window of %lld tokens is longer than the %lld positions that the model has",
                         t->model->path, (long long)t->options.n_tokens, (long long)p->most_positions);

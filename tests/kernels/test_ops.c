@@ -266,6 +266,118 @@ static void attention_to_a_long_context_is_divided_and_joined(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) compare_attention(&cases[i]);
 }
 
+static void all_chosen_is_all(const apr_op_args *args, int64_t n)
+{
+    for (int of = 0; of < 2; of++) {
+        const apr_backend *const backend = of > 0 ? &apr_host_backend : &apr_ref_backend;
+        float *const all = ops_noises(n);
+        apr_op_args plain = *args;
+        plain.attend.chosen = NULL;
+        plain.attend.out = all;
+        backend->ops[APR_OP_ATTEND](args);
+        backend->ops[APR_OP_ATTEND](&plain);
+        assert_memory_equal(args->attend.out, all, (size_t)n * sizeof *all);
+        free(all);
+    }
+}
+
+/* Which positions are chosen, and attention to them: where a token has no more positions than are chosen, with the bits of all. */
+static void compare_sparse(int64_t n_chosen, int64_t position, int64_t n_tokens, apr_dtype dtype, int n_threads)
+{
+    const int64_t n_heads = 6, dim = 32, n_attending = 16, key_dim = 96, value_dim = 64, n = position + n_tokens,
+                  width = apr_index_row(n_chosen);
+    float *const q = ops_noises(n_tokens * n_heads * dim), *const weights = ops_noises(n_tokens * n_heads);
+    float *const queries = ops_noises(n_tokens * n_attending * key_dim), *const out = ops_noises(n_tokens * n_attending * value_dim);
+    float *const chosen = ops_noises(n_tokens * width);
+    const attention_case c = {n_attending, 1, dim, dim, position, n_tokens, 0, 0, dtype, .values_in_keys = true};
+    const attention_case wide = {n_attending, 1, key_dim, key_dim, position, n_tokens, 0, 0, dtype, .values_in_keys = true};
+    const apr_cache keys = make_cache(&c, dim, n), cells = make_cache(&wide, key_dim, n);
+    apr_op_args args = {.index = {.n_tokens = n_tokens,
+                                  .position = position,
+                                  .n_heads = n_heads,
+                                  .head_dim = dim,
+                                  .n_chosen = n_chosen,
+                                  .scale = 0.1f,
+                                  .q = q,
+                                  .weights = weights,
+                                  .keys = keys,
+                                  .out = chosen}};
+    char what[100];
+
+    fill_caches(&c, n, keys, keys);
+    fill_caches(&wide, n, cells, cells);
+    snprintf(what, sizeof what, "%lld of %lld positions, %lld tokens, %s", (long long)n_chosen, (long long)n, (long long)n_tokens,
+             apr_dtypes[dtype].name);
+    args.index.work = ops_workspace(apr_index_slice(n_chosen, dim), n_threads);
+    ops_compare(APR_OP_INDEX, &args, &args.index.out, n_tokens * width, 1e-5, what);
+    args.index.out = chosen;
+    apr_ref_backend.ops[APR_OP_INDEX](&args);
+    free(args.index.work.data);
+    args = (apr_op_args){.attend = {.n_tokens = n_tokens,
+                                    .position = position,
+                                    .n_heads = n_attending,
+                                    .n_kv_heads = 1,
+                                    .key_dim = key_dim,
+                                    .value_dim = value_dim,
+                                    .scale = 0.1f,
+                                    .q = queries,
+                                    .keys = cells,
+                                    .values = cells,
+                                    .chosen = chosen,
+                                    .n_chosen = n_chosen,
+                                    .out = out}};
+    args.attend.work = ops_workspace(apr_attend_slice(key_dim), n_threads);
+    args.attend.shared = ops_noises((int64_t)apr_attend_shared(value_dim));
+    ops_compare(APR_OP_ATTEND, &args, &args.attend.out, n_tokens * n_attending * value_dim, 5e-6, what);
+    args.attend.out = out;
+    if (n <= n_chosen) all_chosen_is_all(&args, n_tokens * n_attending * value_dim);
+    free(args.attend.work.data);
+    free(args.attend.shared);
+    free(keys.data);
+    free(cells.data);
+    free(q);
+    free(weights);
+    free(queries);
+    free(out);
+    free(chosen);
+}
+
+static void sparse_attention_agrees_and_is_attention_where_all_are_chosen(void **state)
+{
+    (void)state;
+    compare_sparse(7, 60, 5, APR_F32, 2);
+    compare_sparse(64, 60, 70, APR_F16, 2);
+    compare_sparse(300, 1500, 1, APR_F16, 3); /* parts of the positions */
+    compare_sparse(33, 900, 2, APR_Q8_0, 4);
+    compare_sparse(80, 70, 10, APR_F16, 2);
+    compare_sparse(1200, 1000, 1, APR_F32, 2);
+}
+
+/* Heads that all score 0 tie: the lowest positions are chosen, in ascending order. What is not a number is chosen last. */
+static void of_equal_scores_the_lower_position_is_chosen(void **state)
+{
+    (void)state;
+    float keys[6] = {-1, 2, -3, NAN, 2, -1}, q = 1, weight = 1, chosen[5];
+    apr_op_args args = {.index = {.n_tokens = 1,
+                                  .position = 5,
+                                  .n_heads = 1,
+                                  .head_dim = 1,
+                                  .n_chosen = 4,
+                                  .scale = 1,
+                                  .q = &q,
+                                  .weights = &weight,
+                                  .out = chosen}};
+    const float expected[5] = {0, 1, 2, 4, 0};
+
+    args.index.keys = (apr_cache){.dtype = APR_F32, .data = (uint8_t *)keys, .n_cells = 6, .row_bytes = 4};
+    args.index.work = ops_workspace(apr_index_slice(4, 1), 1);
+    apr_ref_backend.ops[APR_OP_INDEX](&args);
+    assert_memory_equal(chosen, expected, sizeof expected);
+    apr_host_backend.ops[APR_OP_INDEX](&args);
+    assert_memory_equal(chosen, expected, sizeof expected);
+    free(args.index.work.data);
+}
+
 /* Two positions, all keys zero: scores are 0 each, so a sink of ln(2) takes half of the weights. */
 static void a_sink_takes_weight_and_gives_no_value(void **state)
 {
@@ -483,6 +595,8 @@ int main(void)
         cmocka_unit_test(attention_agrees_with_chunks_caps_sinks_and_unequal_widths),
         cmocka_unit_test(attention_to_a_long_context_is_divided_and_joined),
         cmocka_unit_test(a_sink_takes_weight_and_gives_no_value),
+        cmocka_unit_test(sparse_attention_agrees_and_is_attention_where_all_are_chosen),
+        cmocka_unit_test(of_equal_scores_the_lower_position_is_chosen),
         cmocka_unit_test(attention_survives_large_scores),
         cmocka_unit_test(norms_agree_over_kinds_and_chunks),
         cmocka_unit_test(norms_are_what_they_are_called),

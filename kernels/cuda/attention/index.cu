@@ -24,7 +24,7 @@ static __device__ __forceinline__ float score_in(uint64_t entry)
 }
 
 /* Sorts n entries, a power of two: the largest first (bitonic). */
-static __device__ void sort(uint64_t *entries, int n)
+static __device__ __forceinline__ void sort(uint64_t *entries, int n)
 {
     for (int width = 2; width <= n; width *= 2)
         for (int distance = width / 2; distance > 0; distance /= 2) {

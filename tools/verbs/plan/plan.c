@@ -388,9 +388,6 @@ static apr_status plan_text(const apr_plan_question *q, bool all_lines, bool is_
     }
     if (!q->is_whole) printf("\n  the file is cut off: the plan uses what its header says\n");
     if (is_multimodal(q)) printf("\n  only the language model is planned: encoders for images or sound are not counted\n");
-    if (q->program.lacks != NULL)
-        printf("\n  aprrun cannot run a %s model yet: it needs the operation '%s'\n", apr_printable(q->program.architecture),
-               q->program.lacks);
     if (q->is_guess) printf("\n  the CUDA context is that of %s, a GPU of about this size; name yours with --gpu\n", q->gpu->label);
     if (plans->partition.n_places == 1) print_verdict(plan);
     else {
@@ -499,7 +496,6 @@ static apr_status advice_text(const apr_plan_asked *asked, const apr_plans *plan
 static void answer_json(const apr_plan_question *q, apr_json_text *json, const apr_plans *plans)
 {
     plans_json(json, plans);
-    if (q->program.lacks != NULL) apr_json_string(json, "lacks", q->program.lacks, strlen(q->program.lacks));
     if (plans->partition.n_places == 1) return;
     const apr_partition_cost each = apr_partition_cost_of(&plans->partition, &q->program, q->host_bytes);
     apr_json_open(json, "link", '{');
