@@ -415,7 +415,8 @@ static apr_fused *attend_step(fuser *f, const apr_op *op)
 static void add_operation(fuser *f, int op)
 {
     const apr_op *const o = &f->program->ops[op];
-    const bool for_products = o->kind == APR_OP_ATTEND && o->in[1] < 0 && only_products_read(f, o->out) && f->program->values[o->out].width % 16 == 0;
+    const bool for_products =
+        o->kind == APR_OP_ATTEND && o->in[1] < 0 && only_products_read(f, o->out) && f->program->values[o->out].width % 16 == 0;
 
     (for_products ? attend_step(f, o) : add_step(f, APR_FUSED_OPERATION))->op = op;
     if (for_products) write_activations(f, o->out, -1, false);

@@ -149,7 +149,7 @@ static __global__ void __launch_bounds__(THREADS, 4) k_rows_per_sequence(const _
 
 /* Chosen positions: each token by itself, too. */
 template <int ROWS, int EACH>
-static __global__ void __launch_bounds__(THREADS, 4) k_rows_chosen(const __grid_constant__ apr_attend_args all)
+static __global__ void __launch_bounds__(THREADS, 3) k_rows_chosen(const __grid_constant__ apr_attend_args all)
 {
     const int64_t first_row = (int64_t)blockIdx.x * ROWS, token = first_row / all.n_heads;
     apr_attend_args a = apr_attend_chosen(&all, token, position_of_token(all.position, all.position_at, all.per_sequence, token));

@@ -62,7 +62,7 @@ static __device__ __forceinline__ float score_position(const apr_index_args &a, 
 }
 
 /* n: entries that are kept, a power of two that is not below n_chosen. */
-static __global__ void __launch_bounds__(THREADS) k_index(const __grid_constant__ apr_index_args a, int n)
+static __global__ void __launch_bounds__(THREADS, 4) k_index(const __grid_constant__ apr_index_args a, int n)
 {
     extern __shared__ uint64_t entries[]; /* [2 n]; then a key for each warp */
     float *const key = (float *)(entries + 2 * n) + threadIdx.x / 32 * a.head_dim;

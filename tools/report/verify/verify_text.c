@@ -134,9 +134,10 @@ static void say_routes(const apr_verify_report *r, const apr_verify_check *c, ap
     else if (c->verdict == APR_VERDICT_NOTED) BOUND(line, "not checked");
     if (c->verdict == APR_VERDICT_FAIL)
         WHERE(line,
-              "layer %d, position %lld of a window: other experts are chosen, although the reference's choice leads by %.2g of its best "
+              "layer %d, position %lld of a window: other %s are chosen, although the reference's choice leads by %.2g of its best "
               "score",
-              t->routes.first_layer, (long long)t->routes.first_position, t->routes.first_gap);
+              t->routes.first_layer, (long long)t->routes.first_position, t->routes.first_is_position ? "positions" : "experts",
+              t->routes.first_gap);
 }
 
 static void say_answers(const apr_verify_report *r, const apr_verify_check *c, apr_verify_line *line)
