@@ -255,9 +255,11 @@ static cudaError_t put_in_order(const apr_attend_args *args, apr_attend_args *ow
     return cudaGetLastError();
 }
 
-/* Whether all tokens attend to all positions, also those of a recorded graph for which it is run again. */
+/* Whether all tokens attend to all positions, also those of a recorded graph for which it is run again. Of sequences each must have the
+ * numbers that it has alone, so the others' positions do not decide. */
 static bool are_all_chosen(const apr_attend_args *args)
 {
+    if (args->per_sequence) return false;
     return (args->position_at != NULL ? apr_attend_split_end(args->position) : args->position + args->n_tokens) <= args->n_chosen;
 }
 
