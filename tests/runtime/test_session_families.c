@@ -204,7 +204,7 @@ static void check_materialised(program_model *m, const char *what)
 static void composed_matrices_are_stored_in_order_in_their_own_memory(void **state)
 {
     (void)state;
-    static const char *const families[] = {"llama", "gpt_oss", "deepseek_v3", "qwen3_next", "nemotron_h"};
+    static const char *const families[] = {"llama", "gpt_oss", "deepseek_v3", "deepseek_v32", "qwen3_next", "nemotron_h"};
     for (size_t i = 0; i < sizeof families / sizeof *families; i++) assert_true(with_layers(families[i], APR_BF16, check_materialised) > 0);
 }
 
@@ -302,7 +302,7 @@ static void check_fall_back(program_model *m, const char *what)
 static void a_device_that_fails_is_left_with_experts_and_states(void **state)
 {
     (void)state;
-    static const char *const families[] = {"qwen3_moe", "qwen3_next", "nemotron_h", "deepseek_v3"};
+    static const char *const families[] = {"qwen3_moe", "qwen3_next", "nemotron_h", "deepseek_v3", "deepseek_v32"};
     for (size_t i = 0; i < sizeof families / sizeof *families; i++) assert_true(with_layers(families[i], APR_BF16, check_fall_back) > 0);
 }
 

@@ -84,6 +84,7 @@ static void read_positions(apr_op_kind kind, apr_op_args *args)
     if (kind == APR_OP_ANGLES) read_position(&args->angles.position, args->angles.position_at);
     if (kind == APR_OP_POSITIONS) read_position(&args->positions.position, args->positions.position_at);
     if (kind == APR_OP_KV_STORE) read_position(&args->kv_store.position, args->kv_store.position_at);
+    if (kind == APR_OP_INDEX) read_position(&args->index.position, args->index.position_at);
     if (kind == APR_OP_ATTEND) read_position(&args->attend.position, args->attend.position_at);
     if (kind == APR_OP_SCALE) read_position(&args->scale.position, args->scale.position_at);
 }
@@ -108,7 +109,18 @@ static apr_op_args token_of_attend(const apr_attend_args *all, int64_t t)
     apr_op_args one = {.attend = *all};
     one.attend.n_tokens = 1, one.attend.position = all->position_at[t];
     one.attend.q += t * all->n_heads * all->key_dim, one.attend.out += t * all->n_heads * all->value_dim;
+    if (all->chosen != NULL) one.attend.chosen += t * apr_index_row(all->n_chosen);
     one.attend.keys = cache_of(&all->keys, t), one.attend.values = cache_of(&all->values, t);
+    return one;
+}
+
+static apr_op_args token_of_index(const apr_index_args *all, int64_t t)
+{
+    apr_op_args one = {.index = *all};
+    one.index.n_tokens = 1, one.index.position = all->position_at[t];
+    one.index.q += t * all->n_heads * all->head_dim, one.index.weights += t * all->n_heads;
+    one.index.out += t * apr_index_row(all->n_chosen);
+    one.index.keys = cache_of(&all->keys, t);
     return one;
 }
 
@@ -178,6 +190,7 @@ static apr_op_args token_of_positions(const apr_positions_args *all, int64_t t)
 /* How many rows of several sequences there are, and the t-th; 0: they are of one sequence. */
 static int64_t n_separate_rows(apr_op_kind kind, const apr_op_args *a)
 {
+    if (kind == APR_OP_INDEX) return a->index.per_sequence ? a->index.n_tokens : 0;
     if (kind == APR_OP_ATTEND) return a->attend.per_sequence ? a->attend.n_tokens : 0;
     if (kind == APR_OP_KV_STORE) return a->kv_store.per_sequence ? a->kv_store.n_tokens : 0;
     if (kind == APR_OP_POSITIONS) return a->positions.per_sequence ? a->positions.n_tokens : 0;
@@ -190,6 +203,7 @@ static int64_t n_separate_rows(apr_op_kind kind, const apr_op_args *a)
 
 static apr_op_args token_of(apr_op_kind kind, const apr_op_args *a, int64_t t)
 {
+    if (kind == APR_OP_INDEX) return token_of_index(&a->index, t);
     if (kind == APR_OP_ATTEND) return token_of_attend(&a->attend, t);
     if (kind == APR_OP_KV_STORE) return token_of_store(&a->kv_store, t);
     if (kind == APR_OP_POSITIONS) return token_of_positions(&a->positions, t);
@@ -220,6 +234,7 @@ static void see(apr_cuda_device *device, apr_op_kind kind, const apr_op_args *ar
     if (kind == APR_OP_POSITIONS) own->positions.table = fake_see_tensor(device, own->positions.table, matrices);
     if (kind == APR_OP_LINEAR) own->linear.weight = fake_see_tensor(device, own->linear.weight, matrices);
     if (kind == APR_OP_LINEAR) own->linear.work = work;
+    if (kind == APR_OP_INDEX) own->index.work = work;
     if (kind == APR_OP_ATTEND) own->attend.work = work;
     if (kind == APR_OP_ROUTE) own->route.work = work;
     if (kind == APR_OP_DELTA) own->delta.work = work;
