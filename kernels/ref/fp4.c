@@ -1,5 +1,5 @@
 /* fp4.c - MXFP4 and NVFP4: 4-bit floats (E2M1) with one shared scale a block. */
-#include "kernels/ref/codecs.h"
+#include "kernels/ref/step_ladders.h"
 
 /* E2M1 doubled: 0 .5 1 1.5 2 3 4 6 times two, then the negatives. Code 8 is -0 and reads as 0. */
 static const int8_t e2m1_doubled[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
@@ -7,8 +7,6 @@ static const int8_t e2m1_doubled[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, 
 enum {
     MX_ELEMS = 32,
     NV_ELEMS = 64,
-    NV_BELOW = 6, /* scales tried below and above the one that gives the largest magnitude the code 6 */
-    NV_ABOVE = 9,
     MX_MAX_E = 252, /* 6 * 2^(252-127) is finite; with 253, codes 6 and 7 would be infinite */
 };
 
@@ -115,7 +113,7 @@ void apr_ref_encode_mxfp4_by(const float *restrict src, const float *restrict im
 
 /* ---- NVFP4 ---- */
 
-enum { NV_SUB = 16, NV_LAST = 0x7e }; /* the largest scale, 448; 0x7f is NaN */
+enum { NV_SUB = 16 };
 
 /* The weighted squared error of a sub-block with a scale. */
 static float nv_error(const float *restrict x, const float *restrict w, uint8_t scale)
@@ -143,8 +141,8 @@ static uint8_t nv_search(const float *restrict x, const float *restrict w)
     }
     if (!(amax > 0.0f)) return 0;
     const int middle = apr_f32_to_e4m3(amax / 6.0f);
-    for (int scale = middle - NV_BELOW; scale <= middle + NV_ABOVE; scale++) {
-        if (scale < 1 || scale > NV_LAST) continue;
+    for (int scale = middle - APR_NVFP4_BELOW; scale <= middle + APR_NVFP4_ABOVE; scale++) {
+        if (scale < 1 || scale > APR_NVFP4_LAST) continue;
         const float error = nv_error(x, w, (uint8_t)scale);
         if (least < 0.0f || error < least) least = error, best = scale;
     }

@@ -3,7 +3,7 @@
  * The layouts are ggml's, the search for the scales is step_search.h's. The table is not symmetric, so scales of either sign are tried. */
 #include "kernels/ref/step_search.h"
 
-static const int8_t levels[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+static const int8_t levels[16] = {APR_IQ4_LEVELS};
 
 static inline void put_32(const uint8_t *restrict qs, float scale, float *restrict y)
 {

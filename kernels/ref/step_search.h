@@ -14,23 +14,14 @@
 #ifndef APR_KERNELS_REF_STEP_SEARCH_H
 #define APR_KERNELS_REF_STEP_SEARCH_H
 
-#include "kernels/ref/codecs.h"
+#include "kernels/ref/step_ladders.h"
 
 /* The level that is nearest to v. */
 typedef float (*apr_level_fn)(float v);
 
-typedef struct apr_step_search {
-    float first, ratio; /* trial steps are the largest magnitude over first, first * ratio, first * ratio^2, ... */
-    int trials, polishes;
-    float margin; /* a later trial must lower the error by more than margin times what the best one did */
-    float longer; /* -1, 1: negative or positive levels reach further, so steps of both signs are tried; 0: levels are symmetric */
-} apr_step_search;
-
 typedef struct apr_step_sums {
     float cc, cx;
 } apr_step_sums;
-
-static inline float apr_inverse_of(float step) { return step != 0.0f ? 1.0f / step : 0.0f; }
 
 /* The sums for the levels that a step gives. n is a multiple of 8. */
 static inline apr_step_sums apr_step_fit(const float *restrict x, const float *restrict w, int n, float step, apr_level_fn level)
@@ -110,27 +101,11 @@ static inline uint16_t apr_search_f16_step(const float *restrict x, const float 
 
 /* ---- super-blocks: step = d * scale, with scales of 6 bits; both may be negative ---- */
 
-#define APR_LEAST_SCALE -32.0f
-#define APR_MOST_SCALE  31.0f
-enum { APR_MOST_SUBS = 16, APR_SCALE_ROUNDS = 2 }; /* rounds: how often d is fitted to the levels, and the scales chosen again */
-
-typedef struct apr_scale_search {
-    apr_step_search step;
-    int subs, sub_elems; /* sub-blocks of a block, values of a sub-block */
-} apr_scale_search;
-
 typedef struct apr_block_scales {
     uint16_t d; /* FP16 */
     float scale[APR_MOST_SUBS];
     float error;
 } apr_block_scales;
-
-/* To FP16; a non-zero value stays non-zero, and a too large one becomes the largest. */
-static inline uint16_t apr_stored_scale(float x)
-{
-    const uint16_t half = apr_f32_to_f16(apr_clamp(x, -APR_F16_MAX, APR_F16_MAX));
-    return (half & 0x7fff) == 0 && x != 0.0f ? (uint16_t)(half | 1) : half;
-}
 
 /* Chooses a sub-block's scale for a given d: the one next to the ideal step, or a neighbour. Returns its error. */
 static inline float apr_choose_scale(const float *restrict x, const float *restrict w, int n, float d, apr_level_fn level, float ideal,
@@ -199,17 +174,5 @@ static inline apr_block_scales apr_search_scales(const float *restrict x, const 
     }
     return best;
 }
-
-/* ---- the searches of each type. Ladders are as fine as still helps: with twice the trials the error on Gaussian rows and on Student's t
- * with 5 degrees of freedom falls by less than 1 in 1,000 (Q3_K by importance: 5 in 1,000). Ladders for one scale are finer: their
- * blocks are within 1.0005 of the best of 4,096 scales. ---- */
-
-/* clang-format off */
-#define APR_Q2_0_SEARCH {.first = 11.3f, .ratio = 1.0f / 1.04f, .trials = 72, .margin = 1.0f, .polishes = 1, .longer = 1.0f}
-#define APR_TERNARY_SEARCH {.first = 19.4f, .ratio = 1.0f / 1.05f, .trials = 64, .margin = 1.0f, .polishes = 2}
-#define APR_IQ4_NL_SEARCH {.first = 208.0f, .ratio = 1.0f / 1.02f, .trials = 64, .margin = 1.0f, .polishes = 1, .longer = -1.0f}
-#define APR_IQ4_XS_SEARCH {.step = {.first = 196.0f, .ratio = 1.0f / 1.03f, .trials = 36, .margin = 1.00002f, .polishes = 1, .longer = -1.0f}, .subs = 8, .sub_elems = 32}
-#define APR_Q3_K_SEARCH {.step = {.first = 4.6f, .ratio = 1.0f / 1.05f, .trials = 16, .margin = 1.00002f, .polishes = 1, .longer = -1.0f}, .subs = 16, .sub_elems = 16}
-/* clang-format on */
 
 #endif

@@ -1,11 +1,13 @@
 /* gpu_encode_by.cu - encoders by importance: the bytes of kernels/ref for every type that has one, whatever the values and importances.
  *
- *     gpu_encode_by [SEEDS]     default 4 of each pair of distributions; also prints the time of 64 Mi values of each type */
+ *     gpu_encode_by [SEEDS [TYPE]]     default 4 of each pair of distributions; also prints the time of 64 Mi values of each type, unless
+ *                                      only one is asked for */
 #include "kernels/cuda/codecs/codecs.cuh"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <vector>
 
 enum {
@@ -170,6 +172,7 @@ static void measure(apr_dtype to)
 int main(int argc, char **argv)
 {
     const int n_seeds = argc > 1 ? atoi(argv[1]) : 4; /* NOLINT */
+    const char *const only = argc > 2 ? argv[2] : NULL;
     int n_devices = 0;
     bench b;
 
@@ -182,19 +185,20 @@ int main(int argc, char **argv)
     must(cudaMalloc(&b.bytes, N * 2), "memory");
     for (int d = 0; d < APR_DTYPE_COUNT; d++) {
         const apr_dtype to = (apr_dtype)d;
-        /* what the device encodes at all, it encodes by importance as the reference does */
-        if (apr_cuda_encoder_of(to) != nullptr && (apr_ref_codecs[to].encode_by != NULL) != (apr_cuda_encoder_by_of(to) != nullptr)) {
+        const bool on_host = apr_ref_codecs[to].encode_by != NULL, on_device = apr_cuda_encoder_by_of(to) != nullptr;
+        if (on_device != (apr_cuda_encoder_of(to) != nullptr && on_host)) { /* a device encodes a type both ways, or not at all */
             printf("DIFFERENT: %s is encoded by importance on one side only\n", apr_dtypes[to].name);
             n_failed++;
-        }
-        if (apr_cuda_encoder_by_of(to) == nullptr) continue;
+        } else if (on_host && !on_device) printf("%s is encoded on the host only\n", apr_dtypes[to].name);
+        if (!on_device || (only != NULL && strcmp(only, apr_dtypes[to].name) != 0)) continue;
         for (const distribution &of : values_of)
             for (const distribution &by : importances_of)
                 for (int s = 0; s < n_seeds; s++) check(b, to, of, by, 100 * (uint64_t)d + (uint64_t)s);
-        measure(to);
     }
     printf("gpu_encode_by: %lld M values compared, %lld pieces as without importance, %d differences\n", n_compared / 1000000, n_plain,
            n_failed);
+    for (int d = 0; d < APR_DTYPE_COUNT && only == NULL; d++)
+        if (apr_cuda_encoder_by_of((apr_dtype)d) != nullptr) measure((apr_dtype)d);
     if (n_compared == 0 || n_plain == 0) n_failed++; /* nothing was checked, or nothing where all count the same */
     return n_failed > 0;
 }

@@ -33,6 +33,9 @@ launch_encode_fn encoder_of_plain(apr_dtype dtype);
 launch_encode_fn encoder_of_blocks(apr_dtype dtype);
 launch_encode_fn encoder_of_q4_q5_k(apr_dtype dtype);
 launch_encode_fn encoder_of_q6_k(apr_dtype dtype);
+launch_encode_fn encoder_of_steps(apr_dtype dtype);
+launch_encode_fn encoder_of_step_scales(apr_dtype dtype);
+launch_encode_fn encoder_of_q2_k(apr_dtype dtype);
 
 /* Importance of the columns of one or more consecutive matrices: value e of them has columns[e / matrix * n + e % n]. The first value that
  * is encoded is number `first`. n is whole blocks. */
@@ -46,6 +49,9 @@ typedef cudaError_t (*launch_encode_by_fn)(const float *src, const codec_importa
 launch_encode_by_fn encoder_by_of_blocks(apr_dtype dtype);
 launch_encode_by_fn encoder_by_of_q4_q5_k(apr_dtype dtype);
 launch_encode_by_fn encoder_by_of_q6_k(apr_dtype dtype);
+launch_encode_by_fn encoder_by_of_steps(apr_dtype dtype);
+launch_encode_by_fn encoder_by_of_step_scales(apr_dtype dtype);
+launch_encode_by_fn encoder_by_of_q2_k(apr_dtype dtype);
 /* codec_workers.cu: the encoder of any type; NULL: no encoder by importance. */
 launch_encode_by_fn apr_cuda_encoder_by_of(apr_dtype dtype);
 launch_encode_fn apr_cuda_encoder_of(apr_dtype dtype);

@@ -36,20 +36,20 @@ static __device__ __forceinline__ uint32_t or8(member m, uint32_t v)
 
 /* The value with the largest magnitude, the first of equals, with its sign: the maximum of keys of magnitude, index from the end, and
  * sign. */
-static __device__ float signed_extreme(member m, const float *x)
+template <int N> static __device__ float signed_extreme(member m, const float (&x)[N])
 {
     uint64_t best = 0;
 #pragma unroll
-    for (int k = 0; k < EACH; k++) {
+    for (int k = 0; k < N; k++) {
         const uint32_t bits = apr_f32_bits(x[k]);
-        const uint64_t key = (uint64_t)(bits & 0x7fffffff) << 8 | (uint32_t)(ELEMS - 1 - (LANES * k + m.lane)) << 1 | bits >> 31;
+        const uint64_t key = (uint64_t)(bits & 0x7fffffff) << 9 | (uint32_t)(LANES * N - 1 - (LANES * k + m.lane)) << 1 | bits >> 31;
         best = key > best ? key : best;
     }
     for (int step = 4; step > 0; step /= 2) {
         const uint64_t other = __shfl_xor_sync(m.group, best, step);
         best = other > best ? other : best;
     }
-    const uint32_t magnitude = (uint32_t)(best >> 8);
+    const uint32_t magnitude = (uint32_t)(best >> 9);
     return magnitude == 0 ? 0.0f : apr_f32_from_bits(magnitude | (uint32_t)(best & 1) << 31);
 }
 
@@ -71,7 +71,7 @@ static __device__ __forceinline__ uint32_t fifth_bits(member m, const uint32_t *
 }
 
 /* code = trunc(x / d + half + 0.5), bounded; d = extreme / -half. */
-static __device__ float symmetric_codes(member m, float *x, float half, uint32_t *code)
+static __device__ float symmetric_codes(member m, float (&x)[EACH], float half, uint32_t *code)
 {
 #pragma unroll
     for (int k = 0; k < EACH; k++) x[k] = apr_clamp_finite(x[k], APR_F16_MAX * half);
@@ -113,9 +113,9 @@ static __device__ void affine_codes(member m, float *x, float steps, float *d, f
     for (int k = 0; k < EACH; k++) code[k] = (uint32_t)apr_clamp((x[k] - low) * id + 0.5f, 0.0f, steps);
 }
 
-template <apr_dtype D> __device__ void encode_block(member m, float *x, typename block_of<D>::type *block);
+template <apr_dtype D> __device__ void encode_block(member m, float (&x)[EACH], typename block_of<D>::type *block);
 
-template <> inline __device__ void encode_block<APR_Q4_0>(member m, float *x, apr_block_Q4_0 *block)
+template <> inline __device__ void encode_block<APR_Q4_0>(member m, float (&x)[EACH], apr_block_Q4_0 *block)
 {
     uint32_t code[EACH];
     const float d = symmetric_codes(m, x, 8.0f, code);
@@ -123,7 +123,7 @@ template <> inline __device__ void encode_block<APR_Q4_0>(member m, float *x, ap
     if (m.lane == 0) block->d = apr_f32_to_f16(d);
 }
 
-template <> inline __device__ void encode_block<APR_Q5_0>(member m, float *x, apr_block_Q5_0 *block)
+template <> inline __device__ void encode_block<APR_Q5_0>(member m, float (&x)[EACH], apr_block_Q5_0 *block)
 {
     uint32_t code[EACH];
     const float d = symmetric_codes(m, x, 16.0f, code);
@@ -134,7 +134,7 @@ template <> inline __device__ void encode_block<APR_Q5_0>(member m, float *x, ap
     block->qh = high;
 }
 
-template <> inline __device__ void encode_block<APR_Q4_1>(member m, float *x, apr_block_Q4_1 *block)
+template <> inline __device__ void encode_block<APR_Q4_1>(member m, float (&x)[EACH], apr_block_Q4_1 *block)
 {
     uint32_t code[EACH];
     float d, min;
@@ -144,7 +144,7 @@ template <> inline __device__ void encode_block<APR_Q4_1>(member m, float *x, ap
     if (m.lane == 1) block->m = apr_f32_to_f16(min);
 }
 
-template <> inline __device__ void encode_block<APR_Q5_1>(member m, float *x, apr_block_Q5_1 *block)
+template <> inline __device__ void encode_block<APR_Q5_1>(member m, float (&x)[EACH], apr_block_Q5_1 *block)
 {
     uint32_t code[EACH];
     float d, min;
@@ -157,7 +157,7 @@ template <> inline __device__ void encode_block<APR_Q5_1>(member m, float *x, ap
 }
 
 /* Rounded to nearest, halves away from zero, as the reference does it. */
-template <> inline __device__ void encode_block<APR_Q8_0>(member m, float *x, apr_block_Q8_0 *block)
+template <> inline __device__ void encode_block<APR_Q8_0>(member m, float (&x)[EACH], apr_block_Q8_0 *block)
 {
     float amax = 0.0f;
 #pragma unroll
@@ -236,7 +236,7 @@ template <bool BY> static __device__ void encode_mxfp4(member m, float *x, const
     if (m.lane == 0) block->e = amax_bits == 0 ? 0 : (uint8_t)(floor_e + (uint32_t)best - 1);
 }
 
-template <> inline __device__ void encode_block<APR_MXFP4>(member m, float *x, apr_block_MXFP4 *block)
+template <> inline __device__ void encode_block<APR_MXFP4>(member m, float (&x)[EACH], apr_block_MXFP4 *block)
 {
     encode_mxfp4<false>(m, x, nullptr, block);
 }
