@@ -93,8 +93,8 @@ static __device__ float choose_scale(member m, const float (&x)[N], const float 
 #pragma unroll 1
     for (int k = -1; k <= 1; k++) {
         const float t = middle + (float)k;
+        const float error = step_error<L>(m, x, w, d * t); /* also out of bounds: the warp meets in every sum */
         if (t < APR_LEAST_SCALE || t > APR_MOST_SCALE) continue;
-        const float error = step_error<L>(m, x, w, d * t);
         if (least < 0.0f || error < least) least = error, *scale = t;
     }
     return least;
@@ -198,7 +198,7 @@ static __global__ void __launch_bounds__(WARPS *WARP)
 {
     __shared__ shared_block blocks[WARPS];
     const int thread = (int)threadIdx.x % WARP, group = thread / LANES;
-    const member m = {0xffu << LANES * group, thread % LANES};
+    const member m = {0xffffffffu, thread % LANES}; /* sums are of eight threads, but the warp makes them together */
     const int64_t b = (int64_t)blockIdx.x * WARPS + threadIdx.x / WARP;
     shared_block &s = blocks[threadIdx.x / WARP];
 

@@ -70,7 +70,7 @@ static __device__ float search_step(member m, const float (&x)[N], const float (
     float extreme = signed_extreme(m, x), gain = 0.0f, best = 0.0f, divisor = search.first;
     const int signs = search.longer != 0.0f ? 2 : 1, n_ladder = signs * search.trials;
 
-    if (!(fabsf(extreme) > 0x1p-40f)) return 0.0f;
+    const bool is_zero = !(fabsf(extreme) > 0x1p-40f); /* then, no early return: all threads of m.group meet in every sum */
     if (search.longer < 0.0f) extreme = -extreme;
 #pragma unroll 1
     for (int t = 0; t < n_ladder + search.polishes; t++) {
@@ -81,7 +81,7 @@ static __device__ float search_step(member m, const float (&x)[N], const float (
         if (won > search.margin * gain) gain = won, best = fit;
         if (is_second || signs == 1) divisor *= search.ratio;
     }
-    return best;
+    return is_zero ? 0.0f : best;
 }
 
 template <class L, int N> static __device__ uint16_t search_f16_step(member m, const float (&x)[N], const float (&w)[N], float step)
