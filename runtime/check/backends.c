@@ -51,6 +51,13 @@ char *apr_parity_sentence(char *text, size_t capacity, const apr_parity_result *
     return text;
 }
 
+char *apr_parity_share_text(char *text, size_t capacity, const apr_parity_result *result)
+{
+    if (result->share >= 1.0) snprintf(text, capacity, "all products in float64");
+    else snprintf(text, capacity, "%.3g %% of products in float64", 100.0 * result->share);
+    return text;
+}
+
 apr_status apr_backends_on_text(apr_session *session, const int32_t *ids, int64_t n_ids,
                                 void (*on_rows)(void *user, int64_t n_done, int64_t n_rows), void *user, apr_divergence *d, apr_error *err)
 {

@@ -1,7 +1,7 @@
 /* runtime/check/backends.h - compares a session's backend with the reference backend on the same model, per operation and on a text.
  *
- * The reference is the float64 backend (kernels/ops.h): every product, norm and attention in float64, all rows of every matrix; its session
- * has the sizes of the same plan. A text is evaluated by both from its ids to its logits. Rounding errors accumulate as they do in a real run, and must stay too small to change the output. */
+ * The reference is the float64 backend (kernels/ops.h): every product, norm and attention in float64, all rows of every matrix unless a
+ * sample is asked for; its session has the sizes of the same plan. A text is evaluated by both from its ids to its logits. Rounding errors accumulate as they do in a real run, and must stay too small to change the output. */
 #ifndef APR_RUNTIME_BACKENDS_H
 #define APR_RUNTIME_BACKENDS_H
 
@@ -15,6 +15,9 @@ apr_status apr_backends_parity(apr_session *session, const int32_t *ids, int64_t
 /* Describes the first operation that failed: "layer 1, linear 'model.layers.1.mlp.up_proj.weight' at position 17 (16 tokens): ...".
  * Returns text. */
 char *apr_parity_sentence(char *text, size_t capacity, const apr_parity_result *result);
+
+/* "all products in float64", or "10 % of products in float64". Returns text. */
+char *apr_parity_share_text(char *text, size_t capacity, const apr_parity_result *result);
 
 /* Compares the logits after each token, in windows of at most APR_BACKENDS_WINDOW tokens. on_rows may be NULL. */
 enum { APR_BACKENDS_WINDOW = 256 };

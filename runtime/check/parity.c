@@ -1,6 +1,7 @@
 /* parity.c - runs two sessions in lockstep and compares the output of each operation on the same input. */
 #include "runtime/check/parity.h"
 #include "formats/base/crc32.h"
+#include "formats/base/random.h"
 #include "formats/base/threads.h"
 #include "runtime/check/program_compare.h"
 
@@ -125,6 +126,11 @@ double apr_run_perplexity_bound(apr_run_facts facts) { return fmax(5e-4, apr_run
 /* Two backends' routing scores of the same logits differ by a few units in the last place: see apr_route_gap. */
 static const double route_tie = 1e-5;
 
+/* Rows first, first + stride, ... of a matrix; stride 1: all. */
+typedef struct row_sample {
+    int64_t first, stride, n;
+} row_sample;
+
 typedef struct parity {
     apr_session *reference, *other;
     const apr_program *program; /* of the reference */
@@ -133,9 +139,12 @@ typedef struct parity {
     apr_error *err;
     const int32_t *ids; /* [n_ctx] */
     int64_t position, n_tokens;
-    float *rows[2];    /* output of the operation: reference, other */
-    float *input;      /* its input */
-    uint8_t *cells[2]; /* KV cells it stored */
+    float *rows[2];                  /* output of the operation: reference, other */
+    float *input;                    /* its input */
+    uint8_t *cells[2];               /* KV cells it stored */
+    double n_multiplied, n_repeated; /* multiplications of products, and those of the reference */
+    row_sample sample;               /* of the operation that is compared */
+    float *held;                     /* the sampled numbers of the reference: [n_tokens, sample.n] */
 } parity;
 
 /* The expected output error of a linear operation from the difference of the two matrices. If the errors of the columns are independent,
@@ -283,6 +292,30 @@ static apr_difference choice_difference(const parity *p, int64_t n_rows, int64_t
     return d;
 }
 
+/* The difference of the sampled numbers. All numbers of the other backend must be finite. */
+static apr_difference sample_difference(const parity *p, int64_t n_rows, int64_t width)
+{
+    const row_sample *const s = &p->sample;
+    float *const others = malloc((size_t)(n_rows * s->n) * sizeof *others + 1);
+
+    if (others == NULL) return not_finite((apr_difference){0}, 0);
+    for (int64_t t = 0; t < n_rows; t++)
+        for (int64_t i = 0; i < s->n; i++) others[t * s->n + i] = p->rows[1][t * width + s->first + i * s->stride];
+    apr_difference d = apr_difference_of(p->held, others, n_rows, s->n);
+    free(others);
+    d.largest_at = d.largest_at / s->n * width + s->first + d.largest_at % s->n * s->stride;
+    for (int64_t i = 0; d.finite && i < n_rows * width; i++)
+        if (!isfinite(p->rows[1][i])) d = not_finite(d, i);
+    return d;
+}
+
+static apr_difference difference_of(const parity *p, apr_op_kind kind, int64_t n_rows, int64_t width, double tie)
+{
+    if (kind == APR_OP_ROUTE) return choice_difference(p, n_rows, width, tie);
+    if (p->sample.stride > 1) return sample_difference(p, n_rows, width);
+    return apr_difference_of(p->rows[0], p->rows[1], n_rows, width);
+}
+
 static apr_status check_output(parity *p, size_t index, int64_t n_rows, int64_t width)
 {
     const apr_op *const op = &p->program->ops[index];
@@ -294,8 +327,7 @@ static apr_status check_output(parity *p, size_t index, int64_t n_rows, int64_t 
     r.reference = p->rows[0];
     r.other = p->rows[1];
     const double tie = route_tie + (p->options->weights != NULL ? factors_error(p, &r) : 0.0); /* a bias may differ */
-    r.difference =
-        op->kind == APR_OP_ROUTE ? choice_difference(p, n_rows, width, tie) : apr_difference_of(r.reference, r.other, n_rows, width);
+    r.difference = difference_of(p, op->kind, n_rows, width, tie);
     r.bound = bound_of(p, &r);
     r.passed = r.difference.finite && r.difference.peak <= r.bound.peak && r.difference.relative <= r.bound.relative;
     add_record(p, &r);
@@ -312,9 +344,120 @@ static apr_status copy_numbers(const parity *p, apr_session *from, apr_session *
     return status;
 }
 
+/* --- products of which the reference computes some rows --- */
+
+enum { SAMPLED_ROWS = 512, TOKENS_AT_ONCE = 32 };
+
+static bool is_plain_product(const apr_op *op) { return op->kind == APR_OP_LINEAR && op->args.linear.heads.n == 0; }
+
+/* The rows of this operation and position that are held to the reference. Several positions together cover more rows. */
+static row_sample sample_of(const parity *p, size_t index)
+{
+    const apr_op *const op = &p->program->ops[index];
+    const double share = p->options->sample;
+    row_sample s = {.stride = 1};
+
+    if (op->out < 0) return s;
+    const int64_t width = p->program->values[op->out].width, most = width / SAMPLED_ROWS;
+    if (is_plain_product(op) && p->options->weights == NULL && share > 0.0 && share < 1.0 && most > 1)
+        s.stride = 1.0 / share < (double)most ? (int64_t)(1.0 / share) : most;
+    uint64_t state = (uint64_t)index << 32 ^ (uint64_t)p->position;
+    s.first = (int64_t)(apr_random(&state) % (uint64_t)s.stride);
+    s.n = (width - s.first + s.stride - 1) / s.stride;
+    return s;
+}
+
+/* One row times n tokens; x is [n_in, n]. */
+static void multiply_row(const float *row, const double *x, int64_t n_in, int64_t n, double *sums)
+{
+    for (int64_t t = 0; t < n; t++) sums[t] = 0.0;
+    for (int64_t c = 0; c < n_in; c++)
+        for (int64_t t = 0; t < n; t++) sums[t] += (double)row[c] * x[c * n + t];
+}
+
+/* The sampled rows times tokens [first, first + n), in float64, into p->held. */
+static apr_status multiply_sample(parity *p, const apr_tensor *matrix, const float *bias, int64_t first, int64_t n)
+{
+    const row_sample s = p->sample;
+    const int64_t n_in = apr_tensor_columns(matrix);
+    double *const x = malloc((size_t)(n_in * n) * sizeof *x + 1);
+    bool failed = x == NULL;
+
+    for (int64_t c = 0; x != NULL && c < n_in; c++)
+        for (int64_t t = 0; t < n; t++) x[c * n + t] = (double)p->input[(first + t) * n_in + c];
+#pragma omp parallel if (!failed)
+    {
+        float *const row = malloc((size_t)n_in * sizeof *row + 1);
+        double sums[TOKENS_AT_ONCE];
+#pragma omp atomic
+        failed |= row == NULL;
+#pragma omp for schedule(dynamic, 16)
+        for (int64_t i = 0; i < s.n; i++) {
+            if (row == NULL || x == NULL) continue;
+            apr_decode_rows(matrix, s.first + i * s.stride, 1, row);
+            multiply_row(row, x, n_in, n, sums);
+            for (int64_t t = 0; t < n; t++)
+                p->held[(first + t) * s.n + i] = (float)(sums[t] + (bias != NULL ? (double)bias[s.first + i * s.stride] : 0.0));
+        }
+        free(row);
+    }
+    free(x);
+    return failed ? apr_no_memory(p->err, "rows of a matrix") : APR_OK;
+}
+
+static apr_status hold_sample(parity *p, const apr_op *op)
+{
+    const apr_tensor *const matrix = apr_trace_tensor(p->reference, op->weight[0]), *const offsets =
+                                                                                        apr_trace_tensor(p->reference, op->weight[1]);
+    float *const bias = offsets != NULL ? malloc((size_t)p->program->values[op->out].width * sizeof *bias) : NULL;
+    apr_status status = offsets == NULL || bias != NULL ? APR_OK : apr_no_memory(p->err, "a bias");
+
+    p->held = malloc((size_t)(p->n_tokens * p->sample.n) * sizeof *p->held + 1);
+    if (p->held == NULL) status = apr_no_memory(p->err, "rows of a matrix");
+    if (status == APR_OK && bias != NULL) apr_decode_rows(offsets, 0, 1, bias);
+    for (int64_t t = 0; t < p->n_tokens && status == APR_OK; t += TOKENS_AT_ONCE)
+        status = multiply_sample(p, matrix, bias, t, p->n_tokens - t < TOKENS_AT_ONCE ? p->n_tokens - t : TOKENS_AT_ONCE);
+    free(bias);
+    return status;
+}
+
+/* Runs the other backend; the reference gets its numbers, but its own of the sampled rows. */
+static apr_status run_sampled(parity *p, size_t index)
+{
+    const apr_op *const op = &p->program->ops[index];
+    const int64_t width = p->program->values[op->out].width;
+    const row_sample *const s = &p->sample;
+
+    APR_TRY(apr_trace_read(p->reference, op->in[0], p->input, p->err));
+    APR_TRY(apr_trace_run(p->other, index, p->err));
+    APR_TRY(apr_trace_read(p->other, op->out, p->rows[1], p->err));
+    apr_status status = hold_sample(p, op);
+    if (status == APR_OK) {
+        memcpy(p->rows[0], p->rows[1], (size_t)(p->n_tokens * width) * sizeof(float));
+        for (int64_t t = 0; t < p->n_tokens; t++)
+            for (int64_t i = 0; i < s->n; i++) p->rows[0][t * width + s->first + i * s->stride] = p->held[t * s->n + i];
+        status = check_output(p, index, p->n_tokens, width);
+    }
+    free(p->held);
+    p->held = NULL;
+    if (status == APR_OK) status = apr_trace_write(p->reference, op->out, p->rows[0], p->err);
+    return status == APR_OK ? apr_trace_write(p->other, op->out, p->rows[0], p->err) : status;
+}
+
+static void count_product(parity *p, const apr_op *op)
+{
+    if (!is_plain_product(op)) return;
+    const double n = (double)p->n_tokens * (double)p->program->values[op->in[0]].width;
+    p->n_multiplied += n * (double)p->program->values[op->out].width;
+    p->n_repeated += n * (double)p->sample.n;
+}
+
 static apr_status run_value(parity *p, size_t index, bool asked)
 {
     const apr_op *const op = &p->program->ops[index];
+    p->sample = sample_of(p, index);
+    if (asked) count_product(p, op);
+    if (asked && p->sample.stride > 1) return run_sampled(p, index);
     const bool has_state = apr_op_specs[op->kind]->state == APR_STATE_READ_AND_WRITTEN;
     const int out = op->out, in = op->in[0];
 
@@ -351,6 +494,7 @@ static apr_status run_store(parity *p, size_t index, bool asked)
     const int state = p->program->ops[index].state;
     apr_session *const sessions[2] = {p->reference, p->other};
 
+    p->sample = sample_of(p, index);
     APR_TRY(apr_trace_run(p->reference, index, p->err));
     if (asked) APR_TRY(apr_trace_run(p->other, index, p->err));
     for (int side = 0; side < (asked ? 2 : 1); side++)
@@ -493,6 +637,7 @@ apr_status apr_parity_run(apr_session *reference, apr_session *other, const int3
     apr_session_reset(other);
     apr_status status = allocate(&p, ids, n_ids, n_ctx, &text);
     if (status == APR_OK) status = run_positions(&p, n_ctx);
+    result->share = p.n_multiplied > 0.0 ? p.n_repeated / p.n_multiplied : 1.0;
     free(text);
     free(p.input);
     for (int side = 0; side < 2; side++) {

@@ -6,7 +6,10 @@
  *
  * At each position a batch of tokens is run first, then a single token, because backends use different kernels for each. The tokens
  * before the position are evaluated by one session and copied to the other. With two models the reference does it. With two backends
- * the other one does, because it is faster and was compared at the earlier positions. */
+ * the other one does, because it is faster and was compared at the earlier positions.
+ *
+ * With a sample, the reference computes only some rows of each matrix, at least 512 and other ones at each position. The other rows keep
+ * the values of the compared backend, which must be finite. */
 #ifndef APR_RUNTIME_PARITY_H
 #define APR_RUNTIME_PARITY_H
 
@@ -58,6 +61,7 @@ typedef struct apr_parity_options {
     const apr_weights *weights; /* NULL: two backends. Otherwise two models: the differences of their weights */
     int layer;                  /* only this layer; APR_PARITY_ALL_LAYERS: all; -1: embeddings and head */
     const char *op;             /* only operations of this kind ("linear") or output value ("gate"); NULL: all */
+    double sample;              /* two backends: share of each matrix's rows that is held to the reference; 0 or 1: all rows */
     apr_status (*on_record)(void *user, const apr_parity_record *record, apr_error *err); /* may be NULL */
     void *user;
 } apr_parity_options;
@@ -67,6 +71,7 @@ enum { APR_PARITY_ALL_LAYERS = -2, APR_PARITY_BATCH = 16 };
 typedef struct apr_parity_result {
     int64_t n_checked, n_passed;
     int64_t n_positions, last_position; /* positions that were run */
+    double share;                       /* of the products' multiplications that the reference repeated */
     bool failed;
     /* the first operation outside its bound, in the order of the run */
     struct {

@@ -520,6 +520,7 @@ static apr_status check_backends(apr_verify_report *report, const int32_t *ids, 
                                   .n_positions = sizeof positions / sizeof *positions,
                                   .n_batch = APR_PARITY_BATCH,
                                   .layer = APR_PARITY_ALL_LAYERS,
+                                  .sample = report->input->sample,
                                   .on_record = on_operation,
                                   .user = &seen};
 

@@ -84,6 +84,7 @@ typedef struct apr_verify_input {
     int64_t window, n_answer;         /* tokens of a window (begins with an empty KV cache); largest length of a greedy answer */
     uint64_t control_limit;           /* bytes that the control of the weights may use; 0: no control, and divergence is not checked */
     bool no_backends;                 /* skip the comparison of the backend with the reference backend */
+    double sample;                    /* share of each matrix's rows in that comparison; 0: all */
     bool shares_heap;                 /* other threads may allocate meanwhile: what the heap says of memory is not checked */
     apr_progress progress;
 } apr_verify_input;

@@ -218,6 +218,45 @@ static void a_weight_of_another_type_may_have_that_types_error(void **state)
     free(packed);
 }
 
+/* The head has 2,048 rows, so a sample may leave out three of four; smaller matrices are compared in full. */
+static void a_sample_holds_some_rows_and_sees_what_is_not_finite_in_the_others(void **state)
+{
+    (void)state;
+    static const int64_t positions[] = {0, 60};
+    static const struct {
+        double sample;
+        int first, step; /* rows of the embedding, also the head, that are damaged */
+        uint8_t byte;    /* the upper one of their bf16 numbers; 0: none is changed */
+        bool found;
+    } cases[] = {{1.0, 0, 1, 0, false}, {0.1, 0, 1, 0, false}, {0.1, 1, 2, 0x41, true}, {0.1, 2047, 4096, 0x7f, true}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        pair p;
+        apr_parity_result result;
+        apr_parity_options options = all_of(positions, 2);
+
+        open_pair(&p);
+        apr_tensor *const head = find(&p.b, "model.embed_tokens.weight");
+        const int64_t columns = apr_tensor_columns(head);
+        uint8_t *const bytes = malloc(head->n_bytes);
+        memcpy(bytes, head->data, head->n_bytes);
+        for (int64_t row = cases[i].first; cases[i].byte != 0 && row < apr_tensor_rows(head); row += cases[i].step)
+            bytes[2 * row * columns + 1] = cases[i].byte, bytes[2 * row * columns] = 0xff;
+        head->data = bytes;
+        p.reference = open_session(&p.a, &apr_float64_backend, 128, APR_F16);
+        p.other = open_session(&p.b, &apr_host_backend, 128, APR_F16);
+        options.sample = cases[i].sample;
+        options.op = "linear";
+        assert_int_equal(apr_parity_run(p.reference, p.other, p.ids, 200, &options, &result, NULL), APR_OK);
+        assert_true(result.failed == cases[i].found);
+        if (cases[i].found) assert_string_equal(result.first.name, "model.embed_tokens.weight");
+        if (cases[i].byte == 0x7f) assert_int_equal(result.first.difference.largest_at, 2047);
+        assert_true(cases[i].sample == 1.0 ? result.share == 1.0 : result.share > 0.6 && result.share < 0.9);
+        apr_parity_result_close(&result);
+        close_pair(&p);
+        free(bytes);
+    }
+}
+
 static void one_layer_and_one_operation_can_be_asked_for(void **state)
 {
     (void)state;
@@ -277,6 +316,7 @@ int main(void)
         cmocka_unit_test(the_host_does_what_the_reference_does_also_beyond_4000),
         cmocka_unit_test(a_damaged_tensor_is_named_and_nothing_else),
         cmocka_unit_test(a_weight_of_another_type_may_have_that_types_error),
+        cmocka_unit_test(a_sample_holds_some_rows_and_sees_what_is_not_finite_in_the_others),
         cmocka_unit_test(one_layer_and_one_operation_can_be_asked_for),
         cmocka_unit_test(sessions_that_cannot_be_compared_are_refused_with_the_reason),
     };

@@ -331,7 +331,8 @@ typedef struct aprkit_verify_options {
     const aprkit_session_options *run;
     aprkit_progress_fn progress; /* unit "steps"; `done` starts again at each check */
     aprkit_note_fn on_note;
-    void *user; /* passed to both */
+    void *user;    /* passed to both */
+    double sample; /* share of each matrix's rows for which the backend is compared with reference code; 0: all */
 } aprkit_verify_options;
 
 /* Is the model still the one that it was made from? Both are run: their tokenizers, programs, weights, operations, predictions and memory are

@@ -15,6 +15,7 @@ static apr_status complete(aprkit_verify_options *o, aprkit_session_options *run
     if (o->max_tokens == 0) o->max_tokens = 48;
     if (o->control_bytes == 0) o->control_bytes = (uint64_t)8 << 30;
     if (run->n_context == 0) run->n_context = o->window > APR_VERIFY_CONTEXT ? o->window : APR_VERIFY_CONTEXT;
+    if (!(o->sample >= 0.0 && o->sample <= 1.0)) return apr_fail(err, APR_E_USAGE, "a sample is a share from 0 to 1");
     if (o->window < 2) return apr_fail(err, APR_E_USAGE, "a window needs at least 2 tokens");
     return o->max_tokens >= 1 ? APR_OK : apr_fail(err, APR_E_USAGE, "an answer needs at least one token");
 }
@@ -79,6 +80,7 @@ static apr_status verify(aprkit_report *r, aprkit_model *model, aprkit_model *re
     r->input.n_answer = o->max_tokens;
     r->input.control_limit = o->no_control != 0 ? 0 : o->control_bytes;
     r->input.no_backends = o->no_parity != 0;
+    r->input.sample = o->sample;
     r->input.shares_heap = run->hooks == NULL;
     r->input.progress = apr_library_progress(&r->listener);
     APR_TRY(apr_verify_run(&r->checks, &r->input, err));

@@ -147,6 +147,7 @@ void apr_verify_json(const apr_verify_shown *shown, apr_json_text *json)
     texts_json(json, report);
     answers_json(json, report);
     layers_json(json, report);
+    if (report->backends.n_checked > 0) apr_json_real(json, "float64_share", report->backends.share);
     memory_json(json, report);
 }
 

@@ -21,6 +21,8 @@ typedef struct parity_options {
     apr_run_options run;
     const char *prompt, *positions, *dump, *op, *text, *synthetic, *dtype;
     int64_t layer, tokens, seed;
+    double sample;
+    bool full;
 } parity_options;
 
 static const apr_option parity_table[] = {
@@ -40,6 +42,9 @@ static const apr_option parity_table[] = {
      .max = APR_MAX_LAYERS},
     {"op", 0, APR_OPTION_STRING, "NAME", NULL, "only this operation: a kind such as 'linear', or an output such as 'gate' or 'q.rotated'",
      APR_TO(parity_options, op)},
+    {"sample", 0, APR_OPTION_REAL, "X", "1", "share of each matrix's rows to compare, at least 512: 0.1 for a quick look",
+     APR_TO(parity_options, sample), .min = 1e-4, .max = 1},
+    {"full", 0, APR_OPTION_FLAG, NULL, NULL, "compare every row in float64, as without --sample", APR_TO(parity_options, full)},
     {"dump", 0, APR_OPTION_STRING, "DIR", NULL,
      "write both backends' values, one .safetensors file per layer and position; replaces only older ones", APR_TO(parity_options, dump)},
     {"text", 0, APR_OPTION_STRING, "FILE", NULL, "also compare the logits after each token of this text, in windows of 256",
@@ -172,6 +177,7 @@ static apr_status parse_positions(const char *list, int64_t positions[64], size_
 static void summary(const output *o, const apr_parity_result *result)
 {
     apr_json_text *const json = &o->call->answer->body;
+    char share[64];
 
     if (o->call->answer->json) {
         apr_json_cstring(json, "backend", o->backend);
@@ -179,11 +185,12 @@ static void summary(const output *o, const apr_parity_result *result)
         apr_json_int(json, "passed", result->n_passed);
         apr_json_int(json, "positions", result->n_positions);
         apr_json_int(json, "last_position", result->last_position);
+        apr_json_real(json, "float64_share", result->share);
         return;
     }
-    fprintf(stderr, "parity: %lld of %lld operations on %s within their bounds, at %lld positions up to %lld\n",
+    fprintf(stderr, "parity: %lld of %lld operations on %s within their bounds, at %lld positions up to %lld; %s\n",
             (long long)result->n_passed, (long long)result->n_checked, o->backend, (long long)result->n_positions,
-            (long long)result->last_position);
+            (long long)result->last_position, apr_parity_share_text(share, sizeof share, result));
 }
 
 /* The text's ids, malloc'ed; of random weights, which have no tokenizer, random ones. */
@@ -212,6 +219,7 @@ static apr_status compare(const apr_running *r, const apr_call *call, const int6
                                   .n_batch = o->tokens,
                                   .layer = (int)o->layer,
                                   .op = o->op,
+                                  .sample = o->sample,
                                   .on_record = on_record,
                                   .user = &out};
     apr_parity_result result = {0};
@@ -297,6 +305,7 @@ static apr_status check_asked(const parity_options *o, size_t n_operands, apr_er
         return apr_fail(err, APR_E_USAGE, "name what to compare: MODEL, or --synthetic CONFIG; try 'aprrun parity --help'");
     if ((o->synthetic != NULL) != (o->dtype != NULL))
         return apr_fail(err, APR_E_USAGE, "--synthetic CONFIG and --dtype TYPE go together; a MODEL has its own types");
+    if (o->full && o->sample < 1.0) return apr_fail(err, APR_E_USAGE, "--full compares every row, --sample some of them: give one");
     if (o->synthetic != NULL && (o->prompt != NULL || o->text != NULL || o->run.lora.n_items > 0))
         return apr_fail(err, APR_E_USAGE, "random weights have no tokenizer and no adapter: leave out --prompt, --text and --lora");
     return APR_OK;

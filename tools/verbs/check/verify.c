@@ -69,7 +69,8 @@ typedef struct verify_options {
     const char *ref, *text, *html;
     int64_t window, tokens;
     uint64_t control;
-    bool parity;
+    bool parity, full;
+    double sample;
     apr_page_options page;
 } verify_options;
 
@@ -82,6 +83,9 @@ static const apr_option verify_table[] = {
     {"tokens", 'n', APR_OPTION_INT, "N", "48", "at most N tokens per greedy answer", APR_TO(verify_options, tokens), .min = 1, .max = 4096},
     {"parity", 0, APR_OPTION_FLAG, NULL, "yes", "leave out the comparison of the backend with the reference, operation by operation",
      APR_TO(verify_options, parity)},
+    {"sample", 0, APR_OPTION_REAL, "X", "1", "share of each matrix's rows for that comparison, at least 512: 0.1 for a quick look",
+     APR_TO(verify_options, sample), .min = 1e-4, .max = 1},
+    {"full", 0, APR_OPTION_FLAG, NULL, NULL, "compare every row in float64, as without --sample", APR_TO(verify_options, full)},
     {"control", 0, APR_OPTION_SIZE, "SIZE", "8G",
      "memory for a control: SOURCE quantized to MODEL's types here, whose divergence sets the bound for MODEL's; 0: no bound",
      APR_TO(verify_options, control), .or_none = true},
@@ -171,6 +175,7 @@ static apr_status check_and_show(verification *v, apr_error *err)
                                            .control_bytes = o->control,
                                            .no_control = o->control == 0,
                                            .no_parity = !o->parity,
+                                           .sample = o->sample,
                                            .run = &run,
                                            .progress = on_progress,
                                            .on_note = apr_show_note,
@@ -201,6 +206,8 @@ static apr_status run_verify(const apr_call *call, apr_error *err)
     verification v = {.call = call, .options = call->options};
     const char *const html = v.options->html;
 
+    if (v.options->full && v.options->sample < 1.0)
+        return apr_fail(err, APR_E_USAGE, "--full compares every row, --sample some of them: give one");
     if (v.options->ref == NULL)
         return apr_fail(err, APR_E_USAGE, "name the model to compare with: --ref SOURCE; try 'aprrun verify --help'");
     apr_status status = open_inputs(&v, err);
