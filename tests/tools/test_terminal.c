@@ -116,8 +116,8 @@ static void a_stage_after_another_has_its_own_lines(void **state)
         assert_null(strstr(line, "e+")); /* no rate of work that went backwards */
     }
     fclose(file);
-    assert_int_equal(n_first, 10);
-    assert_int_equal(n_second, 6 + 10); /* from the middle on, then from the start */
+    assert_int_equal(n_first, 1 + 10);      /* as soon as there is something, then each tenth */
+    assert_int_equal(n_second, 6 + 1 + 10); /* from the middle on, then from the start */
 }
 
 int main(void)

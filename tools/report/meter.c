@@ -43,7 +43,8 @@ static char *amount_text(char *text, size_t capacity, const apr_meter_state *s)
     char of[APR_SMALL_TEXT] = "", rate[APR_SMALL_TEXT] = "";
 
     if (s->counts) {
-        snprintf(text, capacity, "%llu of %llu", (unsigned long long)s->done, (unsigned long long)s->total);
+        if (s->total > 0) snprintf(of, sizeof of, " of %llu", (unsigned long long)s->total);
+        snprintf(text, capacity, "%llu%s", (unsigned long long)s->done, of);
         return text;
     }
     if (s->total > 0) snprintf(of, sizeof of, " of %.1f", (double)s->total / unit);
@@ -123,7 +124,7 @@ static void report(void *context, uint64_t done, uint64_t total, const char *wha
     if (meter->last_total != 0 && (done < meter->last_done || total != meter->last_total)) {
         meter->samples[0] = (apr_meter_sample){.at_s = now};
         meter->n_samples = 1;
-        meter->printed_tenth = 0;
+        meter->printed_tenth = -1;
     }
     meter->last_done = done;
     meter->last_total = total;
@@ -150,8 +151,12 @@ apr_progress apr_meter_start(apr_meter *meter, bool quiet)
     const double now = apr_seconds_now();
     const bool is_terminal = apr_is_terminal(stderr);
 
-    *meter = (apr_meter){
-        .is_shown = !quiet && (is_terminal || is_always), .is_plain = !is_terminal, .started_s = now, .printed_s = now, .n_samples = 1};
+    *meter = (apr_meter){.is_shown = !quiet && (is_terminal || is_always),
+                         .is_plain = !is_terminal,
+                         .started_s = now,
+                         .printed_s = now,
+                         .printed_tenth = -1,
+                         .n_samples = 1};
     meter->samples[0].at_s = now;
     return (apr_progress){report, meter};
 }

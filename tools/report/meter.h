@@ -26,7 +26,7 @@ typedef struct apr_meter {
     bool keeps;                      /* finished work is kept if the process is stopped */
     bool is_plain;                   /* stderr is not a terminal: separate lines */
     double started_s, printed_s;     /* on a monotonic clock */
-    int printed_tenth;               /* tenths of the work done at the last plain line */
+    int printed_tenth;               /* tenths of the work done at the last plain line; -1: the stage has none */
     uint64_t last_done, last_total;  /* as reported last: less, or of another total, is another stage with its own rate and tenths */
     apr_meter_sample samples[APR_METER_SAMPLES];
     size_t n_samples; /* taken so far; the last APR_METER_SAMPLES are kept */
@@ -38,7 +38,7 @@ apr_progress apr_meter_start(apr_meter *meter, bool quiet);
 apr_progress apr_meter_start_counting(apr_meter *meter, bool quiet);
 void apr_meter_end(apr_meter *meter);
 
-/* --progress: meters started after this call print a line for each tenth of the work or every ten seconds if stderr is not a terminal. */
+/* --progress: meters started after this call print a first line at once, then one for each tenth of the work or every ten seconds if stderr is not a terminal. */
 void apr_meter_set_always(bool always);
 
 /* The contents of a line. */

@@ -229,7 +229,7 @@ static apr_status compare(const apr_running *r, const apr_call *call, const int6
 
     APR_TRY(apr_parity_dump_check(o->dump, err));
     APR_TRY(encode(r, o, &ids, &n_ids, err));
-    out.progress = apr_meter_start(&out.meter, call->quiet || !call->answer->json);
+    out.progress = apr_meter_start_counting(&out.meter, call->quiet || (!call->answer->json && apr_is_terminal(stdout)));
     if (call->answer->json) apr_json_open(&call->answer->body, "operations", '[');
     apr_status status = apr_backends_parity(r->session, ids, (int64_t)n_ids, &options, &result, err);
     if (call->answer->json) apr_json_close(&call->answer->body, ']');
@@ -290,7 +290,7 @@ static apr_status compare_on_text(const apr_running *r, const apr_call *call, co
     apr_status status = apr_subject_encode(&subject, text.bytes, text.n_bytes, false, &ids, &n_ids, err);
     apr_text_input_close(&text);
     APR_TRY(status);
-    apr_progress progress = apr_meter_start(&meter, call->quiet);
+    apr_progress progress = apr_meter_start_counting(&meter, call->quiet);
     status = apr_backends_on_text(r->session, ids, (int64_t)n_ids, on_rows, &progress, &d, err);
     apr_meter_end(&meter);
     if (status == APR_OK) status = check_text(call, &d, apr_session_backend_name(r->session), err);
