@@ -1,8 +1,11 @@
 /* damage.c - evaluates the model once as it is, then with some tensors quantized. */
 #include "runtime/calibrate/damage.h"
 
+#include "formats/base/threads.h"
+#include "kernels/out_of_range.h"
 #include "kernels/rows.h"
 #include "runtime/check/compare.h"
+#include "runtime/session/trace.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -51,6 +54,47 @@ static apr_status compare_rows(void *user, int64_t first, int64_t n_rows, const 
     return APR_OK;
 }
 
+static apr_status keep_rows_there(void *user, int64_t first, int64_t n_rows, const float *logits, apr_error *err)
+{
+    const reader *const r = user;
+    const apr_damage *const d = r->d;
+    return d->options.cuda->transfer(d->device, logits, d->device, d->reference + (r->first + first) * d->vocab_size,
+                                     (uint64_t)(n_rows * d->vocab_size) * sizeof *logits, err);
+}
+
+static apr_status compare_rows_there(void *user, int64_t first, int64_t n_rows, const float *logits, apr_error *err)
+{
+    reader *const r = user;
+    const apr_damage *const d = r->d;
+    const apr_cuda_api *const cuda = d->options.cuda;
+    apr_cuda_logits_difference *const rows = malloc((size_t)n_rows * sizeof *rows);
+
+    if (rows == NULL) return apr_no_memory(err, "divergences");
+    apr_status status = cuda->compare_logits(d->device, d->reference + (r->first + first) * d->vocab_size, logits, d->vocab_size, n_rows,
+                                             d->next, d->rows, err);
+    if (status == APR_OK) status = cuda->download(d->device, rows, d->rows, (uint64_t)n_rows * sizeof *rows, err);
+    for (int64_t i = 0; i < n_rows && status == APR_OK; i++) r->sum += rows[i].kl < 0.0 ? 0.0 : rows[i].kl; /* NaN stays */
+    free(rows);
+    return status;
+}
+
+/* Evaluates all windows on the GPU. */
+static apr_status evaluate_there(const apr_damage *d,
+                                 apr_status (*on_logits)(void *user, int64_t first, int64_t n_rows, const float *logits, apr_error *err),
+                                 double *sums, apr_error *err)
+{
+    apr_status status = APR_OK;
+
+    for (int64_t i = 0; i < d->n_ids / d->window && status == APR_OK; i++) {
+        reader r = {.d = d, .first = i * d->window};
+        const apr_eval_output out = {.all_logits = true, .on_device_logits = on_logits, .user = &r};
+        apr_session_reset(d->session);
+        status = apr_session_eval(d->session, d->ids + r.first, (size_t)d->window, &out, err);
+        if (sums != NULL) sums[i] = r.sum;
+    }
+    return status;
+}
+
 /* Evaluates all windows in one session. sums[i] is that of window i; sums may be NULL. */
 static apr_status evaluate(const apr_damage *d, const apr_model *model,
                            apr_status (*on_logits)(void *user, int64_t first, int64_t n_rows, const float *logits, apr_error *err),
@@ -87,6 +131,51 @@ static apr_status copy_table(apr_damage *d, apr_error *err)
     return apr_model_index_names(a, err);
 }
 
+static apr_status allocate_there(apr_damage *d, apr_error *err)
+{
+    const apr_cuda_api *const cuda = d->options.cuda;
+    const size_t n_bytes = (size_t)d->window * sizeof *d->next;
+    int32_t *const none = malloc(n_bytes);
+
+    if (none == NULL) return apr_no_memory(err, "divergences");
+    memset(none, 0xff, n_bytes); /* -1: no token follows */
+    apr_status status =
+        cuda->alloc(d->device, apr_damage_bytes(d->vocab_size, d->n_ids), "the model's logits", (void **)&d->reference, err);
+    if (status == APR_OK) status = cuda->alloc(d->device, n_bytes, "divergences", (void **)&d->next, err);
+    if (status == APR_OK) status = cuda->alloc(d->device, (uint64_t)d->window * sizeof *d->rows, "divergences", (void **)&d->rows, err);
+    if (status == APR_OK) status = cuda->upload(d->device, d->next, none, n_bytes, err);
+    free(none);
+    return status;
+}
+
+static apr_status open_there(apr_damage *d, apr_error *err)
+{
+    const apr_cuda_api *cuda;
+
+    d->options.n_logits = d->window;
+    d->options.fall_back = false;
+    d->is_changed = calloc(d->model->n_tensors + 1, sizeof *d->is_changed);
+    if (d->is_changed == NULL) return apr_no_memory(err, "a table of tensors");
+    APR_TRY(apr_session_open(&d->session, &d->altered, &d->options, err));
+    d->device = apr_trace_device(d->session, &cuda);
+    APR_TRY(allocate_there(d, err));
+    apr_control_encoder_open(&d->encoder, d->session);
+    return evaluate_there(d, keep_rows_there, NULL, err);
+}
+
+/* Its session's end frees the memory of the device. */
+static void close_there(apr_damage *d)
+{
+    apr_control_encoder_close(&d->encoder);
+    for (size_t i = 0; d->is_changed != NULL && i < d->model->n_tensors; i++)
+        if (d->is_changed[i] && d->altered.tensors[i].data != d->model->tensors[i].data) free((void *)d->altered.tensors[i].data);
+    if (d->reference != NULL) d->options.cuda->release(d->device, d->reference);
+    if (d->next != NULL) d->options.cuda->release(d->device, d->next);
+    if (d->rows != NULL) d->options.cuda->release(d->device, d->rows);
+    apr_session_close(d->session);
+    free(d->is_changed);
+}
+
 apr_status apr_damage_open(apr_damage *d, const apr_model *model, const apr_session_options *options, const int32_t *ids, int64_t n_ids,
                            int64_t window, apr_error *err)
 {
@@ -96,6 +185,7 @@ apr_status apr_damage_open(apr_damage *d, const apr_model *model, const apr_sess
     if (window < 1 || n_ids < window || n_ids % window != 0 || d->vocab_size < 1)
         return apr_fail(err, APR_E_USAGE, "%lld tokens are not a multiple of the window of %lld", (long long)n_ids, (long long)window);
     APR_TRY(copy_table(d, err));
+    if (d->options.cuda != NULL) return open_there(d, err);
     d->reference = malloc((size_t)apr_damage_bytes(d->vocab_size, n_ids));
     if (d->reference == NULL) return apr_no_memory(err, "the model's logits");
     return evaluate(d, &d->altered, keep_rows, NULL, err);
@@ -103,7 +193,8 @@ apr_status apr_damage_open(apr_damage *d, const apr_model *model, const apr_sess
 
 void apr_damage_close(apr_damage *d)
 {
-    free(d->reference);
+    if (d->options.cuda != NULL) close_there(d);
+    else free(d->reference);
     apr_arena_close(&d->altered.arena);
     *d = (apr_damage){0};
 }
@@ -156,6 +247,118 @@ static void put_back(apr_damage *d, size_t tensor)
     d->altered.tensors[tensor] = d->model->tensors[tensor];
 }
 
+/* --- on a GPU: the tensor's numbers as they are after encoding, in its own type --- */
+
+typedef struct recoding {
+    const apr_damage *d;
+    const apr_tensor *from;
+    apr_dtype to;
+    bool there; /* the GPU encodes */
+    int64_t columns;
+    uint8_t *blocks; /* the result */
+} recoding;
+
+/* Rows [first, first + n); values and encoded have room for them. */
+static apr_status recode_rows(const recoding *r, int64_t first, int64_t n, float *values, uint8_t *encoded, apr_error *err)
+{
+    const apr_codec *const codecs = apr_host_codecs();
+    apr_cuda_worker *const worker = r->there ? r->d->encoder.workers[apr_thread_number()] : NULL;
+    const int64_t row_bytes = apr_row_bytes(r->to, r->columns), n_values = n * r->columns;
+    const apr_dtype own = r->from->dtype;
+
+    apr_decode_rows(r->from, first, n, worker != NULL ? (float *)(void *)worker->in : values);
+    if (worker != NULL) {
+        APR_TRY(apr_control_encoder_start(&r->d->encoder, worker, r->to, n, r->columns, err));
+        APR_TRY(apr_control_encoder_wait(&r->d->encoder, worker, err));
+        encoded = worker->out;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        if (worker == NULL) codecs[r->to].encode(values + i * r->columns, encoded + i * row_bytes, r->columns);
+        codecs[r->to].decode(encoded + i * row_bytes, values + i * r->columns, r->columns);
+    }
+    apr_saturate(values, values, n_values, own);
+    codecs[own].encode(values, r->blocks + (size_t)first * (size_t)apr_row_bytes(own, r->columns), n_values);
+    return APR_OK;
+}
+
+static apr_status recode(const recoding *r, apr_error *err)
+{
+    const int64_t n_rows = apr_tensor_rows(r->from), fit = APR_CONTROL_VALUES / r->columns, each = fit > 0 ? fit : 1;
+    const int n_threads = r->there ? r->d->encoder.n_workers : apr_all_threads();
+    apr_status status = APR_OK;
+
+#pragma omp parallel num_threads(n_threads)
+    {
+        float *const values = malloc((size_t)(each * r->columns) * sizeof *values);
+        uint8_t *const encoded = malloc((size_t)(each * apr_row_bytes(r->to, r->columns)));
+#pragma omp for schedule(dynamic, 1)
+        for (int64_t first = 0; first < n_rows; first += each) {
+            const int64_t n = n_rows - first < each ? n_rows - first : each;
+            apr_error own = {0};
+            apr_status now = values != NULL && encoded != NULL ? recode_rows(r, first, n, values, encoded, &own)
+                                                               : apr_no_memory(&own, "rows of a tensor");
+            if (now == APR_OK) continue;
+#pragma omp critical(apr_damage_recode)
+            if (status == APR_OK) status = apr_fail(err, now, "%s", own.text);
+        }
+        free(values);
+        free(encoded);
+    }
+    return status;
+}
+
+static apr_status put_back_there(apr_damage *d, size_t tensor, apr_error *err)
+{
+    const apr_tensor *const own = &d->model->tensors[tensor];
+
+    if (!d->is_changed[tensor]) return APR_OK;
+    free((void *)d->altered.tensors[tensor].data);
+    d->altered.tensors[tensor] = *own;
+    d->is_changed[tensor] = false;
+    return apr_session_rewrite(d->session, own->name, own, err);
+}
+
+static apr_status replace_there(apr_damage *d, const apr_replaced *replaced, apr_error *err)
+{
+    const apr_tensor *const from = &d->model->tensors[replaced->tensor];
+    apr_tensor *const altered = &d->altered.tensors[replaced->tensor];
+    apr_tensor shape = {.name = from->name, .dtype = replaced->to, .rank = from->rank};
+
+    if (!apr_damage_can_be(from, replaced->to) || apr_dtypes[from->dtype].class_of == APR_CLASS_BLOCK || from->scale != NULL)
+        return apr_fail(err, APR_E_UNSUPPORTED, "tensor '%s' cannot be tried in %s on a GPU; use --device host", from->name,
+                        apr_dtypes[replaced->to].name);
+    memcpy(shape.dims, from->dims, sizeof shape.dims);
+    recoding r = {.d = d, .from = from, .to = replaced->to, .columns = apr_tensor_columns(from)};
+    const uint64_t n_bytes = (uint64_t)apr_tensor_rows(from) * (uint64_t)apr_row_bytes(from->dtype, r.columns);
+    r.there = apr_control_encoder_takes(&d->encoder, &shape);
+    r.blocks = malloc((size_t)n_bytes + 1);
+    if (r.blocks == NULL) return apr_no_memory(err, "a quantized tensor");
+    apr_status status = recode(&r, err);
+    if (status != APR_OK) {
+        free(r.blocks);
+        return status;
+    }
+    if (d->is_changed[replaced->tensor]) free((void *)altered->data);
+    shape.dtype = from->dtype;
+    shape.data = r.blocks;
+    shape.n_bytes = n_bytes;
+    *altered = shape;
+    d->is_changed[replaced->tensor] = true;
+    return apr_session_rewrite(d->session, from->name, altered, err);
+}
+
+/* What an earlier measurement has replaced stays until another tensor is measured. */
+static apr_status replace_all_there(apr_damage *d, const apr_replaced *replaced, size_t n, apr_error *err)
+{
+    for (size_t i = 0; i < d->model->n_tensors; i++) {
+        bool is_kept = false;
+        for (size_t k = 0; d->is_changed[i] && k < n; k++) is_kept |= replaced[k].tensor == i;
+        if (!is_kept) APR_TRY(put_back_there(d, i, err));
+    }
+    for (size_t i = 0; i < n; i++) APR_TRY(replace_there(d, &replaced[i], err));
+    return APR_OK;
+}
+
 static apr_damage_figure figure_of(const double *sums, int64_t n_windows, int64_t window)
 {
     double mean = 0.0, squares = 0.0;
@@ -175,11 +378,16 @@ apr_status apr_damage_measure(apr_damage *d, const apr_replaced *replaced, size_
     apr_status status = sums != NULL ? APR_OK : apr_no_memory(err, "divergences");
     size_t n_done = 0;
 
+    if (d->session != NULL) {
+        if (status == APR_OK) status = replace_all_there(d, replaced, n, err);
+        if (status == APR_OK) status = evaluate_there(d, compare_rows_there, sums, err);
+        n = 0;
+    }
     while (status == APR_OK && n_done < n) {
         status = replace(d, &replaced[n_done], err);
         n_done += status == APR_OK;
     }
-    if (status == APR_OK) status = evaluate(d, &d->altered, compare_rows, sums, err);
+    if (status == APR_OK && d->session == NULL) status = evaluate(d, &d->altered, compare_rows, sums, err);
     for (size_t i = 0; i < n_done; i++) put_back(d, replaced[i].tensor);
     if (status == APR_OK) *figure = figure_of(sums, n_windows, d->window);
     free(sums);

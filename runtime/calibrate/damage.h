@@ -5,11 +5,14 @@
  *
  * Damage is the mean KL divergence of the next token over all positions of the windows, as `aprrun kld` reports it. Each window starts
  * with an empty context. Replaced tensors are encoded row by row by our encoders, as in the quantized file, and run as such; all others
- * stay as they are. The logits of the model itself take apr_damage_bytes while this is open. */
+ * stay as they are. The logits of the model itself take apr_damage_bytes while this is open.
+ *
+ * On a GPU (options.cuda) one session stays open, and a replaced tensor's numbers are written over its own in the type that the model
+ * has. So products round as those of the model itself do, and a figure may differ from the host's by a few percent. */
 #ifndef APR_RUNTIME_CALIBRATE_DAMAGE_H
 #define APR_RUNTIME_CALIBRATE_DAMAGE_H
 
-#include "runtime/session/session.h"
+#include "runtime/check/control_encoder.h"
 
 typedef struct apr_damage {
     const apr_model *model; /* canonical, borrowed */
@@ -17,7 +20,15 @@ typedef struct apr_damage {
     apr_session_options options;
     const int32_t *ids; /* [n_ids] whole windows, borrowed */
     int64_t n_ids, window, vocab_size;
-    float *reference; /* [n_ids, vocab_size] */
+    float *reference; /* [n_ids, vocab_size]; on a GPU in its memory */
+
+    /* on a GPU */
+    apr_session *session; /* NULL: on the host */
+    apr_control_encoder encoder;
+    apr_cuda_device *device;
+    int32_t *next;                    /* [window] -1, in its memory */
+    apr_cuda_logits_difference *rows; /* [window] in its memory */
+    bool *is_changed;                 /* [n_tensors] the GPU has other numbers of it */
 } apr_damage;
 
 /* One tensor of model->tensors and the block type that it becomes. */

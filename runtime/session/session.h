@@ -70,6 +70,10 @@ apr_status apr_session_go_on(const apr_session *session, apr_error *err);
 apr_status apr_session_open_like(apr_session **session, const apr_model *model, const apr_session *like, apr_error *err);
 void apr_session_close(apr_session *session); /* NULL is fine */
 
+/* Writes other numbers over the model's tensor of that name on the session's device: `with` has its type and shape, and its bytes in order.
+ * Rows that are looked up on the host are read from the model and not written. APR_E_UNSUPPORTED: not on one device, or a weight that has
+ * scales or another layout there. */
+apr_status apr_session_rewrite(apr_session *session, const char *name, const apr_tensor *with, apr_error *err);
 /* The plan that opening would make: of the first place where it does not fit, else of the first place. Nothing is allocated, no device
  * context is made, no weight is read (a tensor's `data` must not be NULL). The plan says whether it fits, and the caller closes it. For
  * a device that other processes use it is a snapshot. */

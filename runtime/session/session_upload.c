@@ -576,6 +576,41 @@ static apr_status upload_weights(apr_session *s, apr_session_place *at, apr_erro
     return status;
 }
 
+/* --- other numbers --- */
+
+static apr_status rewrite_part(apr_session *s, const apr_session_place *at, size_t slot, int64_t part, const apr_tensor *with,
+                               apr_loads *loads, apr_error *err)
+{
+    const apr_tensor *const there = at->bound[slot];
+    uint8_t *const to =
+        (uint8_t *)(uintptr_t)there->data + (uint64_t)part * (there->n_bytes / (uint64_t)apr_session_n_slot_tensors(s, slot));
+
+    if (there->scale != NULL || there->packing != NULL || at->multiplied[slot] != there)
+        return apr_fail(err, APR_E_UNSUPPORTED, "tensor '%s' is stored with scales or decoded on the GPU, and cannot be replaced there",
+                        with->name);
+    if (there->tiled) return apr_load_rows(loads, with, APR_LOAD_TILED, to, err);
+    return load_tensor(loads, with, is_uploaded_as_stored(s, slot), to, NULL, err);
+}
+
+apr_status apr_session_rewrite(apr_session *s, const char *name, const apr_tensor *with, apr_error *err)
+{
+    apr_session_place *const at = &s->places[0];
+    const apr_load_target target = {s->options.cuda, at->device, at->work.data, at->work.slice * sizeof(float), false};
+    apr_loads loads = {0};
+    apr_status status = APR_OK;
+
+    if (s->n_places != 1 || at->device == NULL) return apr_fail(err, APR_E_UNSUPPORTED, "%s does not run on one GPU", s->model->path);
+    for (size_t i = 0; i < s->program.n_weights && status == APR_OK; i++) {
+        if (at->bound[i] != &at->relocated[2 * i]) continue;
+        const apr_tensor *const parts = apr_session_slot_tensors(s, i);
+        for (int64_t j = 0; j < apr_session_n_slot_tensors(s, i) && status == APR_OK; j++)
+            if (strcmp(parts[j].name, name) == 0) status = rewrite_part(s, at, i, j, with, &loads, err);
+    }
+    if (status == APR_OK) status = apr_loads_run(&loads, &target, err);
+    apr_loads_close(&loads);
+    return status;
+}
+
 /* --- the weights of the host --- */
 
 /* Composes all rows, 64 chunks in parallel; a type whose rows have no bytes of their own in one chunk. */

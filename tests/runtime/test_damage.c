@@ -6,6 +6,7 @@
 #include "kernels/rows.h"
 #include "runtime/check/compare.h"
 #include "tests/support/conversion.h"
+#include "tests/support/fake_device.h"
 #include "tests/support/family_model.h"
 #include "tests/support/golden_model.h"
 #include "tests/support/work_folder.h"
@@ -138,6 +139,32 @@ static void nothing_is_left(void **state)
     apr_damage_close(&d);
 }
 
+/* On a GPU a tensor's numbers are written over its own: the same damage but for roundings, in the same session, and nothing is left. */
+static void a_gpu_finds_the_host_s_damage_and_keeps_none(void **state)
+{
+    (void)state;
+    const size_t down = index_of("model.layers.1.mlp.down_proj.weight"), up = index_of("model.layers.0.mlp.up_proj.weight"),
+                 embedding = index_of("model.embed_tokens.weight"); /* also the head, and looked up on the host */
+    const apr_replaced sets[][2] = {{{down, APR_Q4_K}}, {{down, APR_Q3_K}}, {{embedding, APR_Q4_K}}, {{down, APR_Q4_K}, {up, APR_Q4_0}}};
+    static const size_t n[] = {1, 1, 1, 2};
+    apr_session_options options = apr_session_defaults;
+    apr_error err = {0};
+    apr_damage host, there;
+
+    open_damage(&host);
+    options.cuda = fake_device();
+    if (apr_damage_open(&there, &bundled.model, &options, ids, N_IDS, WINDOW, &err) != APR_OK) fail_msg("%s", err.text);
+    for (size_t i = 0; i < 4; i++) {
+        const double wanted = measure(&host, sets[i], n[i]), found = measure(&there, sets[i], n[i]);
+        if (!(fabs(found - wanted) <= 0.03 * wanted)) fail_msg("set %zu: %.6g is not %.6g", i, found, wanted);
+    }
+    assert_true(measure(&there, NULL, 0) < 1e-9);
+    assert_memory_equal(there.altered.tensors, bundled.model.tensors, bundled.model.n_tensors * sizeof *bundled.model.tensors);
+    measure(&there, sets[3], 2); /* closed with other numbers in it */
+    apr_damage_close(&there);
+    apr_damage_close(&host);
+}
+
 static void what_cannot_be_blocks_is_refused_by_name(void **state)
 {
     (void)state;
@@ -214,6 +241,7 @@ int main(void)
         cmocka_unit_test(a_tensor_does_the_damage_that_a_comparison_of_models_finds),
         cmocka_unit_test(fewer_bits_do_more_damage_and_more_tensors_too),
         cmocka_unit_test(nothing_is_left),
+        cmocka_unit_test(a_gpu_finds_the_host_s_damage_and_keeps_none),
         cmocka_unit_test(what_cannot_be_blocks_is_refused_by_name),
         cmocka_unit_test(a_stack_composed_of_two_tensors_is_tried_like_one_stored_in_blocks),
     };

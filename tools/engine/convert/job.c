@@ -7,6 +7,7 @@
 #include "formats/files/resume.h"
 #include "formats/vocab/gguf_stops.h"
 #include "runtime/template/chat.h"
+#include "tools/engine/device/device.h"
 #include "tools/engine/quantize/admission_of_file.h"
 #include "tools/engine/quantize/kept.h"
 
@@ -104,6 +105,25 @@ static apr_status note_turn_end(apr_conversion *c, apr_error *err)
         (int)stops.added, token.n_bytes < 200 ? (int)token.n_bytes : 200, token.text);
 }
 
+/* Types are tried on a GPU that was asked for by --device cuda. With auto they are not, so that they do not depend on the machine. */
+static apr_status allocate(apr_convert_job *job, apr_error *err)
+{
+    const apr_device_options where = {
+        .device = job->encoder.device, .gpus = job->encoder.gpus, .direct = true, .replay = true, .fuse = true};
+    const apr_device_warnings warnings = {job->warn, job->user};
+    apr_session_options device = apr_session_defaults;
+    apr_allocate_request request = *job->allocate;
+
+    if (job->encoder.device == APR_DEVICE_CUDA) {
+        APR_TRY(apr_device_choose(&where, &warnings, &device, err));
+        device.n_devices = 0;
+        request.device = &device;
+    }
+    const apr_status status = apr_allocation_make(&job->allocation, &request, &job->conversion, job->listener, err);
+    job->allocation.request.device = NULL;
+    return status;
+}
+
 static apr_status plan(apr_convert_job *job, apr_error *err)
 {
     const aprkit_tool_hooks *const hooks = job->hooks;
@@ -112,7 +132,7 @@ static apr_status plan(apr_convert_job *job, apr_error *err)
     if (hooks != NULL && hooks->check_plan != NULL) APR_TRY(hooks->check_plan(hooks->user, job, err));
     APR_TRY(check_is_quantized(job, err));
     if (job->allocate != NULL) {
-        APR_TRY(apr_allocation_make(&job->allocation, job->allocate, &job->conversion, job->listener, err));
+        APR_TRY(allocate(job, err));
         APR_TRY(plan_again(job, err));
     }
     return note_turn_end(&job->conversion, err);

@@ -179,6 +179,8 @@ typedef struct trial {
     apr_damage_table table;
     apr_replaced *replaced; /* capacity: the tensors of all groups */
     const apr_listener *listener;
+    apr_progress progress;
+    size_t n_done, n_to_do; /* trials: one type of one group */
 } trial;
 
 bool apr_allocate_is_asked(const apr_allocate_request *r) { return r->size > 0 || !isnan(r->bpw) || !isnan(r->kld); }
@@ -335,6 +337,7 @@ static apr_status try_group(trial *t, apr_allocate_group *g, apr_error *err)
             APR_TRY(apr_damage_measure(&t->damage, t->replaced, replace_group(g, g->types[k], t->replaced), &figure, err));
             *kl = fmax(figure.mean, 0.0); /* rounding may leave a mean just below 0 */
             n_new++;
+            apr_progress_report(&t->progress, ++t->n_done, t->n_to_do, "types tried");
         }
         g->offers[k].value = *kl;
     }
@@ -347,6 +350,7 @@ static apr_status open_damage(trial *t, int64_t first, int64_t n, apr_error *err
 {
     apr_session_options options = apr_session_defaults;
 
+    if (t->a->request.device != NULL) options = *t->a->request.device;
     options.n_batch = t->a->request.window;
     options.kv_dtype = APR_F32;
     options.weights_location = "in memory";
@@ -354,14 +358,16 @@ static apr_status open_damage(trial *t, int64_t first, int64_t n, apr_error *err
     return apr_damage_open(&t->damage, &t->model, &options, t->ids + first, n, t->a->request.window, err);
 }
 
-static bool knows_all(const trial *t)
+/* Trials whose results are not in the table. */
+static size_t count_trials(const trial *t)
 {
+    size_t n = 0;
+
     for (size_t i = 0; i < t->a->n_groups; i++) {
         const apr_damage_row *const row = apr_damage_table_find(&t->table, t->a->groups[i].name);
-        for (size_t k = 0; k < t->a->groups[i].n_types; k++)
-            if (row == NULL || isnan(row->kl[t->a->groups[i].types[k]])) return false;
+        for (size_t k = 0; k < t->a->groups[i].n_types; k++) n += row == NULL || isnan(row->kl[t->a->groups[i].types[k]]);
     }
-    return true;
+    return n;
 }
 
 /* Checks that the state file can be written before anything is measured. */
@@ -369,7 +375,9 @@ static apr_status prepare_trials(trial *t, apr_error *err)
 {
     const apr_out_request state = {.path = t->a->request.state, .mark = APR_DAMAGE_MARK};
 
-    if (knows_all(t)) return APR_OK;
+    t->n_to_do = count_trials(t);
+    if (t->n_to_do == 0) return APR_OK;
+    apr_progress_report(&t->progress, 0, t->n_to_do, "types to try");
     if (state.path != NULL) APR_TRY(apr_outs_check(&state, 1, err));
     return open_damage(t, 0, t->a->n_tried, err);
 }
@@ -377,13 +385,10 @@ static apr_status prepare_trials(trial *t, apr_error *err)
 static apr_status try_all(trial *t, apr_error *err)
 {
     apr_allocation *const a = t->a;
-    const apr_progress progress = apr_listener_begin(t->listener);
-    apr_status status = prepare_trials(t, err);
 
-    for (size_t i = 0; i < a->n_groups && status == APR_OK; i++) {
-        status = try_group(t, &a->groups[i], err);
-        apr_progress_report(&progress, i + 1, a->n_groups, "tensors tried");
-    }
+    t->progress = apr_listener_begin(t->listener);
+    apr_status status = prepare_trials(t, err);
+    for (size_t i = 0; i < a->n_groups && status == APR_OK; i++) status = try_group(t, &a->groups[i], err);
     apr_listener_end(t->listener);
     return status;
 }

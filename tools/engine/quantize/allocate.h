@@ -18,6 +18,7 @@ typedef struct apr_allocate_request {
     const apr_text_input *text;
     const char *state; /* the file that keeps measured divergences, or NULL */
     int64_t n_tokens, window;
+    const apr_session_options *device; /* the GPU that types are tried on; NULL: the host */
 } apr_allocate_request;
 
 enum { APR_ALLOCATE_TYPES = 16 }; /* the candidates, and the type that the recipe gives */
