@@ -1,5 +1,6 @@
 /* runtime/check/program_compare.h, weights.h: a model that was converted correctly to another type is still the model, for every type that
  * can be made; one that was broken a little is not, for any. */
+#include "formats/base/random.h"
 #include "runtime/check/compare.h"
 #include "runtime/check/parity.h"
 #include "runtime/check/program_compare.h"
@@ -124,6 +125,42 @@ static void a_row_may_lose_what_its_type_must_lose_and_no_more(void **state)
     free(values);
     free(spoilt);
     free(bytes);
+}
+
+/* A row that was scaled a little is found by what it adds to the control's error, where the other rows are the control's. */
+static void one_row_that_was_scaled_by_a_hundredth_is_found(void **state)
+{
+    (void)state;
+    enum { ROWS = 200, COLUMNS = 3584, ROW = 77 };
+    static const apr_dtype types[] = {APR_BF16, APR_Q8_0, APR_Q6_K, APR_Q5_K, APR_Q4_K};
+    float *const reference = malloc(ROWS * COLUMNS * sizeof *reference), *const scaled = malloc(COLUMNS * sizeof *scaled);
+    uint64_t random = 1;
+
+    for (int i = 0; i < ROWS * COLUMNS; i++) { /* four uniform numbers: nearly normal */
+        const uint64_t r = apr_random(&random);
+        reference[i] = ((float)(r & 0xffff) + (float)(r >> 16 & 0xffff) + (float)(r >> 32 & 0xffff) + (float)(r >> 48) - 131070.0f) / 1e6f;
+    }
+    for (int i = 0; i < COLUMNS; i++) scaled[i] = 1.01f * reference[ROW * COLUMNS + i];
+    for (size_t k = 0; k < sizeof types / sizeof *types; k++) {
+        const size_t row_bytes = (size_t)apr_row_bytes(types[k], COLUMNS);
+        uint8_t *const blocks = malloc(ROWS * row_bytes);
+        const apr_tensor was = matrix("w", reference, ROWS, COLUMNS);
+        apr_tensor now = was;
+        apr_tensor_scan scan;
+
+        for (size_t r = 0; r < ROWS; r++) apr_host_codecs()[types[k]].encode(reference + r * COLUMNS, blocks + r * row_bytes, COLUMNS);
+        now.dtype = types[k];
+        now.data = blocks;
+        now.n_bytes = ROWS * row_bytes;
+        assert_int_equal(apr_scan_tensor(&now, &was, NULL, &scan, NULL), APR_OK);
+        assert_true(scan.excess <= 1.0);
+        apr_host_codecs()[types[k]].encode(scaled, blocks + ROW * row_bytes, COLUMNS);
+        assert_int_equal(apr_scan_tensor(&now, &was, NULL, &scan, NULL), APR_OK);
+        if (!(scan.excess > 1.0) || scan.excess_at != ROW) fail_msg("%s: not found, %g", apr_dtypes[types[k]].name, scan.excess);
+        free(blocks);
+    }
+    free(reference);
+    free(scaled);
 }
 
 static void what_a_type_holds_must_be_exact(void **state)
@@ -469,6 +506,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_scan_finds_zeros_infinities_and_the_worst_row),
         cmocka_unit_test(a_row_may_lose_what_its_type_must_lose_and_no_more),
+        cmocka_unit_test(one_row_that_was_scaled_by_a_hundredth_is_found),
         cmocka_unit_test(what_a_type_holds_must_be_exact),
         cmocka_unit_test(a_broken_random_model_fails_for_every_type),
         cmocka_unit_test(a_trained_model_passes_in_every_type_and_fails_when_it_is_broken),
