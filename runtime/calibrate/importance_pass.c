@@ -32,7 +32,7 @@ void apr_importance_pass_close(apr_importance_pass *p)
     *p = (apr_importance_pass){0};
 }
 
-/* Sums in the memory of a GPU, during a window. */
+/* Sums in the memory of a GPU, during some windows. */
 typedef struct gpu_sums {
     const apr_importance_pass *pass;
     const apr_cuda_api *cuda;
@@ -68,7 +68,7 @@ static apr_status add(void *user, size_t input, int64_t expert, int64_t n_rows, 
     return is_finite(sums, width) ? APR_OK : not_finite(p, input, err);
 }
 
-/* --- on a GPU: the sums are where the rows are, during a window --- */
+/* --- on a GPU: the sums are where the rows are, during some windows --- */
 
 /* Allocates them; sums stays NULL if the session is not on one GPU, or the GPU has no memory left for it: then the host adds. */
 static apr_status open_on_gpu(gpu_sums *g, const apr_importance_pass *p, const apr_session *session, apr_error *err)
@@ -94,7 +94,7 @@ static void close_on_gpu(gpu_sums *g)
     free(g->first);
 }
 
-/* Copies all sums to the device before a window, and back after it, in one piece. */
+/* Copies all sums to the device before the windows, and back after them, in one piece. */
 static apr_status copy_sums(const gpu_sums *g, bool back, apr_error *err)
 {
     const size_t n_bytes = (size_t)g->n * sizeof(double);
@@ -123,14 +123,15 @@ static apr_status add_on_gpu(void *user, size_t input, int64_t n_rows, const flo
 }
 
 apr_status apr_importance_pass_add(apr_importance_pass *p, apr_session *session, const bool *wanted, const int32_t *ids, int64_t n_ids,
-                                   apr_error *err)
+                                   int64_t n_windows, apr_error *err)
 {
     gpu_sums g;
     apr_status status = open_on_gpu(&g, p, session, err);
     const apr_pass pass = {.wanted = wanted, .visit = add, .visit_device = g.sums != NULL ? add_on_gpu : NULL, .queues = true, .user = &g};
 
     if (status == APR_OK && g.sums != NULL) status = copy_sums(&g, false, err);
-    if (status == APR_OK) status = apr_layer_inputs_visit(p->inputs, session, &pass, ids, n_ids, err);
+    for (int64_t i = 0; i < n_windows && status == APR_OK; i++)
+        status = apr_layer_inputs_visit(p->inputs, session, &pass, ids + i * n_ids, n_ids, err);
     if (status == APR_OK && g.sums != NULL) status = copy_sums(&g, true, err);
     close_on_gpu(&g);
     return status;

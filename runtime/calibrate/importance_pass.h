@@ -21,8 +21,8 @@ typedef struct apr_importance_pass {
 apr_status apr_importance_pass_open(apr_importance_pass *pass, const apr_layer_inputs *inputs, apr_error *err);
 void apr_importance_pass_close(apr_importance_pass *pass);
 
-/* Adds one window of tokens. wanted: see apr_pass. APR_E_NO: an input is not finite; the sums are invalid then. */
+/* Adds n_windows windows of n_ids tokens each. On a GPU several at once cost less, because the sums stay there meanwhile. wanted: see apr_pass. APR_E_NO: an input is not finite; the sums are invalid then. */
 apr_status apr_importance_pass_add(apr_importance_pass *pass, apr_session *session, const bool *wanted, const int32_t *ids, int64_t n_ids,
-                                   apr_error *err);
+                                   int64_t n_windows, apr_error *err);
 
 #endif

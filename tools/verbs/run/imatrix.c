@@ -178,6 +178,18 @@ static bool is_time_to_save(const work *w)
 
 /* --- the pass --- */
 
+/* On a GPU several, up to the next one after which the sums are saved; on the host one, which may take a while. */
+static int64_t windows_at_once(const work *w)
+{
+    enum { MOST = 16 };
+    const int64_t left = w->n_all - w->n_done, most = left < MOST ? left : MOST, every = w->asked->resume ? w->asked->save_every : 0;
+    const int64_t until = every > 0 ? every - w->n_done % every : most;
+    const apr_cuda_api *cuda;
+
+    if (apr_trace_device(w->opened.running->session, &cuda) == NULL) return 1;
+    return until < most ? until : most;
+}
+
 static apr_status add_windows(work *w, apr_error *err)
 {
     apr_meter meter;
@@ -188,9 +200,10 @@ static apr_status add_windows(work *w, apr_error *err)
     if (w->n_done > 0) apr_progress_report(&progress, (uint64_t)w->n_done, (uint64_t)w->n_all, NULL);
     while (w->n_done < w->n_all && status == APR_OK) {
         const int32_t *const ids = w->ids + (w->asked->first + w->n_done) * w->window;
-        status = apr_importance_pass_add(&w->pass, w->opened.running->session, w->wanted, ids, w->window, err);
+        const int64_t n = windows_at_once(w);
+        status = apr_importance_pass_add(&w->pass, w->opened.running->session, w->wanted, ids, w->window, n, err);
         if (status != APR_OK) break;
-        w->n_done++;
+        w->n_done += n;
         apr_progress_report(&progress, (uint64_t)w->n_done, (uint64_t)w->n_all, "windows");
         if (w->n_done < w->n_all && is_time_to_save(w)) status = save(w, err);
     }
