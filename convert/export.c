@@ -434,16 +434,28 @@ apr_status apr_translate(apr_model *view, const apr_model *canonical, apr_naming
     return apr_model_index_names(view, err);
 }
 
-apr_status apr_view_as_gguf(apr_model *view, apr_model *between, const apr_model *canonical, apr_error *err)
+static void forget_provenance(apr_model *view)
 {
-    *view = *between = (apr_model){0};
-    APR_TRY(apr_translate(between, canonical, APR_NAMING_GGML, err));
-    for (size_t i = 0; i < between->n_tensors; i++) { /* without a record: otherwise its original would be restored */
-        apr_tensor *const t = &between->tensors[i];
+    for (size_t i = 0; i < view->n_tensors; i++) {
+        apr_tensor *const t = &view->tensors[i];
         t->origin_name = t->origin_kept = NULL;
         t->origins = NULL;
         t->origin_chain = (apr_chain){0};
     }
+}
+
+apr_status apr_view_without_provenance(apr_model *view, const apr_model *source, apr_error *err)
+{
+    APR_TRY(apr_view_copy(view, source, 0, err));
+    forget_provenance(view);
+    return APR_OK;
+}
+
+apr_status apr_view_as_gguf(apr_model *view, apr_model *between, const apr_model *canonical, apr_error *err)
+{
+    *view = *between = (apr_model){0};
+    APR_TRY(apr_translate(between, canonical, APR_NAMING_GGML, err));
+    forget_provenance(between); /* otherwise its original would be restored */
     return apr_canonical(view, between, err);
 }
 

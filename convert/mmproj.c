@@ -120,11 +120,20 @@ typedef struct planner {
     apr_error *err;
 } planner;
 
+/* Keys of vision_config. */
+typedef struct size_keys {
+    const char *hidden, *mlp, *layers, *heads;
+} size_keys;
+
+static const size_keys qwen2_sizes = {"embed_dim", "hidden_size", "depth", "num_heads"},
+                       qwen_sizes = {"hidden_size", "intermediate_size", "depth", "num_heads"},
+                       other_sizes = {"hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads"};
+
 struct tower {
     const char *model_type, *vision_type; /* vision_type NULL: any */
     const char *projector;
     const name_rule *names;
-    const char *hidden, *mlp, *layers, *heads; /* keys of vision_config */
+    const size_keys *sizes;
     apr_status (*find_image_size)(planner *p, int64_t *size);
     apr_status (*add_keys)(planner *p);
 };
@@ -311,23 +320,15 @@ static apr_status add_pixtral_keys(planner *p)
 }
 
 static const tower towers[] = {
-    {"qwen2_vl", NULL, "qwen2vl_merger", qwen2_names, "embed_dim", "hidden_size", "depth", "num_heads", size_or_560, add_qwen2_keys},
-    {"qwen2_5_vl", NULL, "qwen2.5vl_merger", qwen2_names, "hidden_size", "intermediate_size", "depth", "num_heads", size_or_560,
-     add_qwen25_keys},
-    {"qwen3_vl", NULL, "qwen3vl_merger", qwen3_names, "hidden_size", "intermediate_size", "depth", "num_heads", size_of_positions,
-     add_qwen3_keys},
-    {"qwen3_vl_moe", NULL, "qwen3vl_merger", qwen3_names, "hidden_size", "intermediate_size", "depth", "num_heads", size_of_positions,
-     add_qwen3_keys},
-    {"qwen3_5", NULL, "qwen3vl_merger", qwen3_names, "hidden_size", "intermediate_size", "depth", "num_heads", size_of_positions,
-     add_qwen3_keys},
-    {"qwen3_5_moe", NULL, "qwen3vl_merger", qwen3_names, "hidden_size", "intermediate_size", "depth", "num_heads", size_of_positions,
-     add_qwen3_keys},
-    {"gemma3", NULL, "gemma3", gemma3_names, "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", stated_size,
-     add_gemma3_keys},
-    {"mistral3", "pixtral", "pixtral", pixtral_names, "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
-     stated_size, add_pixtral_keys},
-    {"llava", "pixtral", "pixtral", pixtral_names, "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
-     stated_size, add_pixtral_keys},
+    {"qwen2_vl", NULL, "qwen2vl_merger", qwen2_names, &qwen2_sizes, size_or_560, add_qwen2_keys},
+    {"qwen2_5_vl", NULL, "qwen2.5vl_merger", qwen2_names, &qwen_sizes, size_or_560, add_qwen25_keys},
+    {"qwen3_vl", NULL, "qwen3vl_merger", qwen3_names, &qwen_sizes, size_of_positions, add_qwen3_keys},
+    {"qwen3_vl_moe", NULL, "qwen3vl_merger", qwen3_names, &qwen_sizes, size_of_positions, add_qwen3_keys},
+    {"qwen3_5", NULL, "qwen3vl_merger", qwen3_names, &qwen_sizes, size_of_positions, add_qwen3_keys},
+    {"qwen3_5_moe", NULL, "qwen3vl_merger", qwen3_names, &qwen_sizes, size_of_positions, add_qwen3_keys},
+    {"gemma3", NULL, "gemma3", gemma3_names, &other_sizes, stated_size, add_gemma3_keys},
+    {"mistral3", "pixtral", "pixtral", pixtral_names, &other_sizes, stated_size, add_pixtral_keys},
+    {"llava", "pixtral", "pixtral", pixtral_names, &other_sizes, stated_size, add_pixtral_keys},
 };
 
 /* "path/to/Qwen2.5-VL-7B/" is called "Qwen2.5-VL-7B", as in the text part's file. */
@@ -361,7 +362,7 @@ static apr_status add_keys(planner *p)
     APR_TRY(need_int(p, apr_json_get(p->text, "hidden_size") != NULL ? p->text : p->config, "hidden_size", &text_width));
     APR_TRY(p->tower->find_image_size(p, &image));
     APR_TRY(need_int(p, p->vision, "patch_size", &patch));
-    APR_TRY(need_int(p, p->vision, p->tower->mlp, &mlp));
+    APR_TRY(need_int(p, p->vision, p->tower->sizes->mlp, &mlp));
     APR_TRY(apr_kv_set_bool(&p->kv, "clip.has_vision_encoder", true, p->err));
     APR_TRY(put_int(p, "clip.vision.projection_dim", text_width));
     APR_TRY(put_int(p, "clip.vision.image_size", image));
@@ -518,7 +519,7 @@ static apr_status count_in_layer(planner *p, const apr_tensor *from, const name_
         return APR_OK;
     }
     return apr_fail(p->err, APR_E_DAMAGED, "%s: tensor '%s' is of a layer that the vision_config of config.json does not have (%s %lld)",
-                    p->source->path, from->name, p->tower->layers, (long long)p->n_layers);
+                    p->source->path, from->name, p->tower->sizes->layers, (long long)p->n_layers);
 }
 
 static apr_status add_tensor(planner *p, const apr_tensor *from)
@@ -619,10 +620,10 @@ static apr_status read_config(planner *p)
                         "%s: --mmproj cannot write the vision tower of model_type %s%s%s yet; it can for Qwen2-VL, Qwen2.5-VL, Qwen3-VL, "
                         "Qwen3.5, Gemma 3 and Mistral 3 (pixtral)",
                         p->source->path, type, vision_type != NULL ? " with " : "", vision_type != NULL ? vision_type : "");
-    APR_TRY(need_int(p, p->vision, p->tower->hidden, &p->hidden));
-    APR_TRY(need_int(p, p->vision, p->tower->layers, &p->n_layers));
-    APR_TRY(need_int(p, p->vision, p->tower->heads, &p->n_heads));
-    return p->n_layers <= MAX_LAYERS ? APR_OK : lacks(p, "config.json", p->tower->layers);
+    APR_TRY(need_int(p, p->vision, p->tower->sizes->hidden, &p->hidden));
+    APR_TRY(need_int(p, p->vision, p->tower->sizes->layers, &p->n_layers));
+    APR_TRY(need_int(p, p->vision, p->tower->sizes->heads, &p->n_heads));
+    return p->n_layers <= MAX_LAYERS ? APR_OK : lacks(p, "config.json", p->tower->sizes->layers);
 }
 
 static apr_dtype choose_type(const apr_model *source, const char *asked)

@@ -44,4 +44,7 @@ static inline bool apr_is_omitted(const apr_model *model, const char *name)
 /* A view with its own tensor table (capacity for n_extra more) that borrows everything else. Scale pointers point into the new table. */
 apr_status apr_view_copy(apr_model *view, const apr_model *source, size_t n_extra, apr_error *err);
 
+/* A copy without provenance: what is translated from it takes no original's name or bytes. */
+apr_status apr_view_without_provenance(apr_model *view, const apr_model *source, apr_error *err);
+
 #endif

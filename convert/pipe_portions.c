@@ -13,13 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#ifdef _OPENMP
-#include <omp.h>
-#else
-static int omp_get_max_threads(void) { return 1; }
-static int omp_get_thread_num(void) { return 0; }
-#endif
-
 /* ---- portions ---- */
 
 static bool has_row_scales(apr_dtype dtype) { return apr_dtypes[dtype].scales == APR_SCALES_SEPARATE; }
@@ -192,7 +185,7 @@ static apr_status reserve_values(apr_pipe *p, const apr_cut *c, apr_error *err)
     if (elems > p->portion_elems) {
         free(p->values);
         p->portion_elems = elems;
-        p->values = __builtin_mul_overflow(elems, APR_PORTION_BUFFERS * sizeof(float) * (size_t)omp_get_max_threads(), &n_values)
+        p->values = __builtin_mul_overflow(elems, APR_PORTION_BUFFERS * sizeof(float) * (size_t)apr_all_threads(), &n_values)
                         ? NULL
                         : malloc(n_values);
     }
@@ -211,7 +204,7 @@ apr_status apr_pipe_measure(apr_pipe *p, const apr_cut *c, apr_pipe_item *item, 
         const double steps = (double)now * (double)p->portion_elems * APR_OPS_EXP;
 #pragma omp parallel for schedule(dynamic) num_threads(apr_threads(apr_all_threads(), now, steps))
         for (int64_t i = 0; i < now; i++) {
-            float *const values = p->values + APR_PORTION_BUFFERS * p->portion_elems * (size_t)omp_get_thread_num();
+            float *const values = p->values + APR_PORTION_BUFFERS * p->portion_elems * (size_t)apr_thread_number();
             float *const again = values + p->portion_elems;
             decode_portion(c, first + done + i, values);
             decode_encoded(p, c, item, first + done + i, bytes + (size_t)(done + i) * portion_bytes, again);
@@ -230,7 +223,7 @@ static apr_status reserve(apr_pipe *p, const apr_cut *c, const apr_pipe_item *it
 {
     const size_t elems = (size_t)(c->units_per_portion < c->n_units ? c->units_per_portion : c->n_units) * (size_t)c->unit_elems;
     const size_t slot_bytes = (size_t)apr_row_bytes(item->to, (int64_t)elems);
-    const int n_threads = omp_get_max_threads();
+    const int n_threads = apr_all_threads();
     size_t n_bytes;
 
     APR_TRY(reserve_values(p, c, err));
@@ -309,7 +302,7 @@ apr_status apr_pipe_convert(apr_pipe *p, apr_pipe_item *item, const apr_extent *
     if (t.found == NULL) return apr_no_memory(err, "the results of portions");
     const apr_portion_work work = {.n_portions = apr_cut_portions(&t.cut),
                                    .n_slots = p->n_slots,
-                                   .n_threads = omp_get_max_threads(),
+                                   .n_threads = apr_all_threads(),
                                    .context = &t,
                                    .make = make_portion,
                                    .take = take_portions};

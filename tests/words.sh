@@ -14,6 +14,7 @@ table='\babreast\b|\babreast_	small GEMM
 \bstand-ins?\b	placeholder
 \bapr_(flow|ground|card|made|relay|regular|way|purpose|feeds?|halves|halved|planes)_?\b	see the glossary of CONTRIBUTING.md
 \bk_flow|\bflow_(args|run|kernel|dot)\b	decode_gemv
+(?:tensor|\bt|merged|part)->made\b|->(?:maker|feeds?|fed|ending|twin)\b|\bn_feeds\b	composed, custom_encoder, inputs, readers, suffix, duplicate_id
 \bbeside\b	"next to", "in addition to"
 \bbehind one another\b|\bas it were\b	plain words
 \b(lies|lie) (behind|beside|there)\b	"is after", "is next to", "is in"'

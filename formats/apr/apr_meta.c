@@ -244,11 +244,6 @@ static bool is_reserved(const char *key)
     return false;
 }
 
-static apr_status bad(const apr_model *model, apr_error *err, const char *key)
-{
-    return apr_fail(err, APR_E_DAMAGED, "%s: metadata '%s' is malformed", model->path, key);
-}
-
 /* Copies the string under `key`; NULL if it is absent. False: no memory. */
 static bool copy_string(apr_model *model, const cJSON *object, const char *key, const char **copy)
 {
@@ -319,7 +314,8 @@ static apr_status read_blob(blob_reader *r, const cJSON *object, const char *wha
     int64_t n = -1;
     uint8_t *copy = NULL;
 
-    if (!apr_json_get_int(object, "bytes", &n) || n < 0 || encoding == NULL || data == NULL) return bad(r->model, r->err, what);
+    if (!apr_json_get_int(object, "bytes", &n) || n < 0 || encoding == NULL || data == NULL)
+        return apr_meta_malformed(r->model, r->err, what);
     if (strcmp(encoding, "text") == 0) {
         if (strlen(data) != (uint64_t)n)
             return apr_fail(r->err, APR_E_DAMAGED, "%s: metadata '%s' has %zu bytes, not the %lld stated", r->model->path, what,
@@ -356,7 +352,7 @@ static apr_status read_files(blob_reader *r, const cJSON *kit)
     size_t n = 0;
 
     if (files == NULL) return APR_OK;
-    if (!cJSON_IsArray(files) || cJSON_GetArraySize(files) > MAX_FILES) return bad(model, r->err, "aprkit.files");
+    if (!cJSON_IsArray(files) || cJSON_GetArraySize(files) > MAX_FILES) return apr_meta_malformed(model, r->err, "aprkit.files");
     apr_attachment *const attachments = apr_arena_array(&model->arena, (size_t)cJSON_GetArraySize(files), sizeof *attachments);
     if (attachments == NULL) return apr_no_memory(r->err, "the files in the metadata");
     cJSON_ArrayForEach(file, files)
@@ -385,11 +381,11 @@ static apr_status read_packed_keys(blob_reader *r, const cJSON *packed)
     size_t n_bytes;
     int64_t n_items = -1;
 
-    if (!apr_json_get_int(packed, "n_items", &n_items) || n_items < 0) return bad(model, r->err, "aprkit.kv");
+    if (!apr_json_get_int(packed, "n_items", &n_items) || n_items < 0) return apr_meta_malformed(model, r->err, "aprkit.kv");
     APR_TRY(read_blob(r, packed, "aprkit.kv", &bytes, &n_bytes));
     apr_cursor cursor = {.data = bytes, .n_bytes = n_bytes};
     APR_TRY(apr_kv_read(&cursor, (uint64_t)n_items, model->path, &model->kv, r->err));
-    return cursor.at == n_bytes ? APR_OK : bad(model, r->err, "aprkit.kv");
+    return cursor.at == n_bytes ? APR_OK : apr_meta_malformed(model, r->err, "aprkit.kv");
 }
 
 /* Top-level strings, numbers and bools without a defined meaning. The JSON parser has rejected duplicate keys. */
@@ -498,16 +494,16 @@ static apr_status read_kit_head(apr_model *model, const cJSON *kit, apr_error *e
     int64_t version = 0, gguf_version = 0;
     bool is_big_endian = false;
 
-    if (!apr_json_get_int(kit, "version", &version) || version < 1) return bad(model, err, "aprkit.version");
+    if (!apr_json_get_int(kit, "version", &version) || version < 1) return apr_meta_malformed(model, err, "aprkit.version");
     if (version > APR_META_VERSION)
         return apr_fail(err, APR_E_UNSUPPORTED, "%s: written by a newer aprkit (metadata version %lld)", model->path, (long long)version);
     const int naming = find_word(apr_json_get_string(kit, "dialect"), namings, N_NAMINGS), from = find_word(format, origins, N_ORIGINS);
-    if (naming < 0) return bad(model, err, "aprkit.dialect");
+    if (naming < 0) return apr_meta_malformed(model, err, "aprkit.dialect");
     model->naming = (apr_naming)naming;
-    if (format != NULL && from < 0) return bad(model, err, "aprkit.origin.format");
+    if (format != NULL && from < 0) return apr_meta_malformed(model, err, "aprkit.origin.format");
     if (format != NULL) model->origin.format = (apr_format)from;
     if (apr_json_get_int(origin, "gguf_version", &gguf_version)) {
-        if (gguf_version < 2 || gguf_version > 3) return bad(model, err, "aprkit.origin.gguf_version");
+        if (gguf_version < 2 || gguf_version > 3) return apr_meta_malformed(model, err, "aprkit.origin.gguf_version");
         apr_json_get_bool(origin, "big_endian", &is_big_endian);
         model->origin.gguf_version = is_big_endian ? __builtin_bswap32((uint32_t)gguf_version) : (uint32_t)gguf_version;
     }
@@ -548,12 +544,12 @@ static apr_status read_tensors(apr_model *model, const cJSON *kit, apr_error *er
 {
     const cJSON *const tensors = apr_json_get(kit, "tensors"), *item;
 
-    if (tensors != NULL && !cJSON_IsArray(tensors)) return bad(model, err, "aprkit.tensors");
+    if (tensors != NULL && !cJSON_IsArray(tensors)) return apr_meta_malformed(model, err, "aprkit.tensors");
     cJSON_ArrayForEach(item, tensors)
     {
         const char *const name = apr_json_get_string(item, "name");
         const apr_tensor *const found = name != NULL ? apr_model_find(model, name) : NULL;
-        if (found == NULL) return bad(model, err, "aprkit.tensors");
+        if (found == NULL) return apr_meta_malformed(model, err, "aprkit.tensors");
         apr_tensor *const t = &model->tensors[found - model->tensors];
         APR_TRY(read_provenance(model, item, t, err));
         APR_TRY(read_scale(model, item, t, err));
@@ -561,12 +557,10 @@ static apr_status read_tensors(apr_model *model, const cJSON *kit, apr_error *er
     return APR_OK;
 }
 
-static int by_text(const void *a, const void *b) { return strcmp(*(const char *const *)a, *(const char *const *)b); }
-
 static bool has_duplicates(const char *const *names, size_t n, const char **sorted)
 {
     if (n > 0) memcpy(sorted, names, n * sizeof *sorted);
-    if (n > 0) qsort(sorted, n, sizeof *sorted, by_text);
+    if (n > 0) qsort(sorted, n, sizeof *sorted, apr_compare_texts);
     for (size_t i = 1; i < n; i++)
         if (strcmp(sorted[i - 1], sorted[i]) == 0) return true;
     return false;
@@ -585,11 +579,11 @@ static apr_status read_order(apr_model *model, const cJSON *kit, apr_error *err)
     if (names == NULL || sorted == NULL) return apr_no_memory(err, "the order of the tensors");
     cJSON_ArrayForEach(item, order)
     {
-        if (!cJSON_IsString(item) || *item->valuestring == '\0') return bad(model, err, "aprkit.origin.order");
+        if (!cJSON_IsString(item) || *item->valuestring == '\0') return apr_meta_malformed(model, err, "aprkit.origin.order");
         names[n] = apr_arena_copy(&model->arena, item->valuestring, strlen(item->valuestring));
         if (names[n++] == NULL) return apr_no_memory(err, "the order of the tensors");
     }
-    if (!cJSON_IsArray(order) || has_duplicates(names, n, sorted)) return bad(model, err, "aprkit.origin.order");
+    if (!cJSON_IsArray(order) || has_duplicates(names, n, sorted)) return apr_meta_malformed(model, err, "aprkit.origin.order");
     model->origin.order = names;
     model->origin.n_order = n;
     return APR_OK;
@@ -615,7 +609,7 @@ static apr_status read_gaps(blob_reader *r, const cJSON *kit)
 
     if (gaps == NULL) return APR_OK;
     if (!apr_json_get_int(gaps, "tensors", &n_tensors) || n_tensors < 0 || !cJSON_IsArray(places))
-        return bad(model, r->err, "aprkit.origin.gaps");
+        return apr_meta_malformed(model, r->err, "aprkit.origin.gaps");
     apr_gap *const list = apr_arena_array(&model->arena, (size_t)cJSON_GetArraySize(places), sizeof *list);
     if (list == NULL) return apr_no_memory(r->err, "the gaps of the origin");
     cJSON_ArrayForEach(item, places)
@@ -625,7 +619,7 @@ static apr_status read_gaps(blob_reader *r, const cJSON *kit)
         size_t n_read = 0;
         if (!apr_json_get_int(item, "place", &place) || place <= last || place > n_tensors + 1 || encoding == NULL ||
             !apr_json_get_int(item, "bytes", &n_bytes) || n_bytes < 0)
-            return bad(model, r->err, "aprkit.origin.gaps");
+            return apr_meta_malformed(model, r->err, "aprkit.origin.gaps");
         list[n] = (apr_gap){.place = (size_t)place, .n_bytes = (uint64_t)n_bytes};
         if (strcmp(encoding, "zeros") != 0) APR_TRY(read_blob(r, item, "aprkit.origin.gaps", &list[n].bytes, &n_read));
         else if ((uint64_t)n_bytes > most_zeros - n_zeros) return too_many_zeros(r, (uint64_t)n_bytes + n_zeros);

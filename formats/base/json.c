@@ -357,6 +357,12 @@ const char *apr_json_get_string(const cJSON *object, const char *key)
     return cJSON_IsString(item) ? item->valuestring : NULL;
 }
 
+const char *apr_json_get_text(const cJSON *object, const char *key)
+{
+    const char *const text = apr_json_get_string(object, key);
+    return text != NULL ? text : "";
+}
+
 bool apr_json_get_bool(const cJSON *object, const char *key, bool *value)
 {
     const cJSON *const item = apr_json_get(object, key);
@@ -485,6 +491,13 @@ void apr_json_real(apr_json_text *out, const char *key, double value)
         if (strpbrk(text, ".e") == NULL) snprintf(text, sizeof text, "%.*g.0", n_digits, value);
     }
     append_word(out, key, text);
+}
+
+void apr_json_reals(apr_json_text *out, const char *key, const double *values, size_t n)
+{
+    apr_json_open(out, key, '[');
+    for (size_t i = 0; i < n; i++) apr_json_real(out, NULL, values[i]);
+    apr_json_close(out, ']');
 }
 
 void apr_json_bool(apr_json_text *out, const char *key, bool value) { append_word(out, key, value ? "true" : "false"); }

@@ -31,6 +31,7 @@ const cJSON *apr_json_get(const cJSON *object, const char *key);
 bool apr_json_get_int(const cJSON *object, const char *key, int64_t *value);
 bool apr_json_get_real(const cJSON *object, const char *key, double *value);
 const char *apr_json_get_string(const cJSON *object, const char *key);
+const char *apr_json_get_text(const cJSON *object, const char *key); /* "": there is none */
 bool apr_json_get_bool(const cJSON *object, const char *key, bool *value);
 bool apr_json_as_int(const cJSON *item, int64_t *value);
 
@@ -54,6 +55,7 @@ void apr_json_int(apr_json_text *out, const char *key, int64_t value);
 void apr_json_uint(apr_json_text *out, const char *key, uint64_t value);
 void apr_json_real(apr_json_text *out, const char *key,
                    double value); /* shortest text that reads back equal; always with '.' or 'e'; null if not finite */
+void apr_json_reals(apr_json_text *out, const char *key, const double *values, size_t n);
 void apr_json_bool(apr_json_text *out, const char *key, bool value);
 void apr_json_null(apr_json_text *out, const char *key);
 void apr_json_raw(apr_json_text *out, const char *key, const char *text, size_t n_bytes); /* already JSON */

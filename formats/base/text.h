@@ -29,4 +29,19 @@ static inline size_t apr_stem_of(const char *text, const char *suffix)
     return apr_ends_with(text, suffix) ? strlen(text) - strlen(suffix) : 0;
 }
 
+/* Is the word in the list, whose words are separated by single blanks? */
+static inline bool apr_is_listed(const char *list, const char *word)
+{
+    const size_t n = strlen(word);
+    for (const char *at = list; *at != '\0';) {
+        const size_t length = strcspn(at, " ");
+        if (length == n && strncmp(at, word, n) == 0) return true;
+        at += length + (at[length] == ' ');
+    }
+    return false;
+}
+
+/* For qsort, of const char *. */
+static inline int apr_compare_texts(const void *a, const void *b) { return strcmp(*(const char *const *)a, *(const char *const *)b); }
+
 #endif

@@ -375,3 +375,9 @@ const apr_input *apr_inputs_at(const void *address)
         if (at->input.data != NULL && (uintptr_t)address - (uintptr_t)at->input.data < at->input.n_bytes) return &at->input;
     return NULL;
 }
+
+bool apr_is_folder(const char *path)
+{
+    struct stat st;
+    return path != NULL && stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}

@@ -69,4 +69,7 @@ apr_status apr_inputs_check(apr_error *err);
  * opens or closes files outside of apr_inputs_start. */
 const apr_input *apr_inputs_at(const void *address);
 
+/* Is there a folder? NULL: no. */
+bool apr_is_folder(const char *path);
+
 #endif

@@ -1,6 +1,7 @@
 /* checkpoint_files.c - sorts the files of a checkpoint's folder into those that are copied and those that are not. Opens none of them. */
 #include "formats/hf/checkpoint_files.h"
 
+#include "formats/base/text.h"
 #include "formats/files/checkpoint_names.h"
 #include "formats/tensor/kv.h"
 
@@ -22,8 +23,6 @@ typedef struct sorting {
     const char *not_copied[APR_MAX_CHECKPOINT_FILES];
     size_t n_not_copied, n_uncounted;
 } sorting;
-
-static int by_text(const void *a, const void *b) { return strcmp(*(const char *const *)a, *(const char *const *)b); }
 
 static bool is_ignored(const sorting *s, const char *name)
 {
@@ -85,7 +84,7 @@ static apr_status list_not_copied(sorting *s, const char **text, apr_arena *aren
     enum { MAX_NAMED = 8 };
 
     *text = NULL;
-    qsort(s->not_copied, s->n_not_copied, sizeof *s->not_copied, by_text);
+    qsort(s->not_copied, s->n_not_copied, sizeof *s->not_copied, apr_compare_texts);
     for (size_t i = 0; i < s->n_not_copied && i < MAX_NAMED; i++) {
         *text = apr_arena_print(arena, "%s%s%.80s", *text != NULL ? *text : "", *text != NULL ? ", " : "", s->not_copied[i]);
         if (*text == NULL) return apr_no_memory(err, "the small files");
@@ -144,7 +143,7 @@ static apr_status sort_all(sorting *s, DIR *dir, apr_file_list *list, apr_arena 
     if (list->names == NULL) return apr_no_memory(err, "the small files");
     for (size_t i = 0; i < APR_N_CHECKPOINT_NAMES; i++)
         if (!is_missing(s->folder, apr_checkpoint_names[i])) list->names[list->n++] = apr_checkpoint_names[i];
-    qsort(s->names, s->n, sizeof *s->names, by_text);
+    qsort(s->names, s->n, sizeof *s->names, apr_compare_texts);
     for (size_t i = 0; i < s->n; i++) list->names[list->n++] = s->names[i];
     return list_not_copied(s, &list->not_copied, arena, err);
 }

@@ -15,7 +15,7 @@ typedef struct checking {
     const apr_model *layout;
     apr_losses *losses;
     apr_error *err;
-    apr_kv_list made; /* the keys that the hyperparameters give */
+    apr_kv_list from_hparams; /* the keys that the hyperparameters give */
 } checking;
 
 #define LOSS(c, ...) APR_TRY(apr_loss_add((c)->losses, APR_LOST, (c)->err, __VA_ARGS__))
@@ -114,14 +114,14 @@ static bool same_text(const apr_kv *a, const apr_kv *b)
 /* True: the hyperparameters give that key with that value. One number equals a list of the same number. */
 static bool is_given(const checking *c, const apr_kv *item)
 {
-    const apr_kv *const made = apr_kv_find(&c->made, item->key.text);
+    const apr_kv *const made = apr_kv_find(&c->from_hparams, item->key.text);
 
     if (made == NULL) return false;
     if (is_of_texts(item) || is_of_texts(made)) return same_text(item, made);
     const uint64_t n = item->type == APR_KV_ARRAY ? item->n_elems : 1, m = made->type == APR_KV_ARRAY ? made->n_elems : 1;
     if (m != n && m != 1) return false;
     for (uint64_t i = 0; i < n; i++)
-        if (number_at(&c->layout->kv, item, i) != number_at(&c->made, made, m == 1 ? 0 : i)) return false;
+        if (number_at(&c->layout->kv, item, i) != number_at(&c->from_hparams, made, m == 1 ? 0 : i)) return false;
     return true;
 }
 
@@ -178,8 +178,8 @@ static apr_status make_keys(checking *c)
 {
     static const apr_vocab none = {.kind = APR_VOCAB_NONE};
 
-    c->made.arena = &c->losses->arena;
-    const apr_status status = apr_gguf_keys(&c->layout->hparams, &none, "", 0, &c->made, NULL);
+    c->from_hparams.arena = &c->losses->arena;
+    const apr_status status = apr_gguf_keys(&c->layout->hparams, &none, "", 0, &c->from_hparams, NULL);
     if (status == APR_E_MEMORY) return apr_no_memory(c->err, "the keys");
     return APR_OK;
 }

@@ -11,12 +11,6 @@
 #include <string.h>
 #include <sys/stat.h>
 
-static bool is_folder(const char *path)
-{
-    struct stat st;
-    return path != NULL && stat(path, &st) == 0 && S_ISDIR(st.st_mode);
-}
-
 /* One component of a path: a hash, or any plain name. */
 static bool is_plain(const char *name) { return *name != '\0' && *name != '.' && strpbrk(name, "/\\") == NULL; }
 
@@ -48,8 +42,6 @@ typedef struct snapshot_list {
     size_t n;
 } snapshot_list;
 
-static int by_text(const void *a, const void *b) { return strcmp(*(const char *const *)a, *(const char *const *)b); }
-
 static apr_status list_snapshots(const char *snapshots, snapshot_list *list, apr_arena *arena, apr_error *err)
 {
     DIR *const dir = opendir(snapshots);
@@ -64,7 +56,8 @@ static apr_status list_snapshots(const char *snapshots, snapshot_list *list, apr
         if (name == NULL) status = apr_no_memory(err, "the names of the snapshots");
     }
     if (dir != NULL) closedir(dir);
-    if (status == APR_OK && list->n > 0) qsort(list->names, list->n < MAX_NAMED ? list->n : MAX_NAMED, sizeof *list->names, by_text);
+    if (status == APR_OK && list->n > 0)
+        qsort(list->names, list->n < MAX_NAMED ? list->n : MAX_NAMED, sizeof *list->names, apr_compare_texts);
     return status;
 }
 
@@ -85,13 +78,13 @@ apr_status apr_hub_resolve(const char **folder, apr_arena *arena, apr_error *err
     char name[256];
 
     if (snapshots == NULL || blobs == NULL) return apr_no_memory(err, "a path");
-    if (!is_folder(snapshots) || !is_folder(blobs)) return APR_OK;
+    if (!apr_is_folder(snapshots) || !apr_is_folder(blobs)) return APR_OK;
     APR_TRY(read_ref(*folder, name, sizeof name, arena, err));
     if (*name == '\0') APR_TRY(list_snapshots(snapshots, &list, arena, err));
     if (list.n > 1) return refuse_several(snapshots, &list, arena, err);
     const char *const chosen = apr_arena_print(arena, "%s/%s", snapshots, *name != '\0' ? name : list.n == 1 ? list.names[0] : "-");
     if (chosen == NULL) return apr_no_memory(err, "a path");
-    if (!is_folder(chosen))
+    if (!apr_is_folder(chosen))
         return apr_fail(err, APR_E_IO, "%s: the snapshot is missing, so the download is incomplete; %s", *name != '\0' ? chosen : snapshots,
                         apr_hub_how_to_fetch(*folder, arena));
     *folder = chosen;

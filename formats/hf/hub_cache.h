@@ -11,6 +11,9 @@
 #include "formats/base/arena.h"
 #include "formats/base/status.h"
 
+#include <stdbool.h>
+#include <unistd.h>
+
 /* Replaces *folder, if it is a models--ORG--NAME, by its snapshot's folder (in the arena): the one that refs/main names, or the only one.
  * APR_E_USAGE: there are several. APR_E_IO: there is none. Other folders stay as they are. */
 apr_status apr_hub_resolve(const char **folder, apr_arena *arena, apr_error *err);
@@ -20,5 +23,12 @@ const char *apr_hub_how_to_fetch(const char *folder, apr_arena *arena);
 
 /* The path of an incomplete file of this checkpoint, which is being fetched or was interrupted; NULL: none. */
 const char *apr_hub_incomplete(const char *folder, apr_arena *arena);
+
+/* Is there a file of this name? The path is made in the arena. */
+static inline bool apr_folder_has(const char *folder, const char *name, apr_arena *arena)
+{
+    const char *const path = apr_arena_print(arena, "%s/%s", folder, name);
+    return path != NULL && access(path, F_OK) == 0;
+}
 
 #endif

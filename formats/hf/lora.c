@@ -485,21 +485,15 @@ static apr_status map_file(apr_adapter *adapter, const char *folder, const char 
     return apr_refuse_placeholder((*map)->data, (*map)->n_bytes, *path, err);
 }
 
-static bool exists(const char *folder, const char *name, apr_arena *arena)
-{
-    const char *const path = apr_arena_print(arena, "%s/%s", folder, name);
-    return path != NULL && access(path, F_OK) == 0;
-}
-
 /* *weights becomes APR_LORA_PICKLE if only that file is there. */
 static apr_status check_folder(apr_adapter *adapter, const char *folder, const char **weights, apr_error *err)
 {
     apr_arena *const arena = &adapter->files.arena;
 
-    if (!exists(folder, APR_LORA_CONFIG, arena))
+    if (!apr_folder_has(folder, APR_LORA_CONFIG, arena))
         return apr_fail(err, APR_E_IO, "%s: the folder has no " APR_LORA_CONFIG ", which states the adapter's rank and alpha", folder);
-    if (exists(folder, *weights, arena)) return APR_OK;
-    if (exists(folder, APR_LORA_PICKLE, arena)) {
+    if (apr_folder_has(folder, *weights, arena)) return APR_OK;
+    if (apr_folder_has(folder, APR_LORA_PICKLE, arena)) {
         *weights = APR_LORA_PICKLE;
         return APR_OK;
     }
@@ -514,7 +508,7 @@ static apr_status note_tokenizer(apr_adapter *adapter, const char *folder, apr_e
     apr_arena *const arena = &adapter->files.arena;
 
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        if (!exists(folder, names[i], arena)) continue;
+        if (!apr_folder_has(folder, names[i], arena)) continue;
         adapter->tokenizer_files =
             adapter->tokenizer_files == NULL ? names[i] : apr_arena_print(arena, "%s, %s", adapter->tokenizer_files, names[i]);
         if (adapter->tokenizer_files == NULL) return apr_no_memory(err, "an adapter");

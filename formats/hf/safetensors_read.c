@@ -1,5 +1,6 @@
 /* safetensors_read.c - reads the tensors of one file's header, and a checkpoint directory into a model. Decodes no weights. */
 #include "formats/base/json.h"
+#include "formats/base/text.h"
 #include "formats/files/checkpoint_names.h"
 #include "formats/files/placeholder.h"
 #include "formats/hf/attachment_links.h"
@@ -208,12 +209,6 @@ static apr_status map_file(apr_model *model, const char *folder, const char *nam
     return APR_OK;
 }
 
-static bool file_exists(const char *folder, const char *name, apr_arena *arena)
-{
-    const char *const path = apr_arena_print(arena, "%s/%s", folder, name);
-    return path != NULL && access(path, F_OK) == 0;
-}
-
 /* The files of weights that were read, and their index, by their names in the folder. */
 typedef struct weight_files {
     const char **names;
@@ -248,8 +243,6 @@ static apr_status read_attachments(apr_model *model, const char *folder, const w
     return APR_OK;
 }
 
-static int by_text(const void *a, const void *b) { return strcmp(*(const char *const *)a, *(const char *const *)b); }
-
 /* Lists the shards that the index names. A name must not lead out of the folder. */
 static apr_status list_shards(const cJSON *index, const char *where, apr_arena *arena, apr_shards *shards, apr_error *err)
 {
@@ -269,7 +262,7 @@ static apr_status list_shards(const cJSON *index, const char *where, apr_arena *
                             item->string, name);
         if (n == 0 || strcmp(shards->names[n - 1], name) != 0) shards->names[n++] = name;
     }
-    if (n > 0) qsort(shards->names, n, sizeof *shards->names, by_text);
+    if (n > 0) qsort(shards->names, n, sizeof *shards->names, apr_compare_texts);
     for (size_t i = 0; i < n; i++)
         if (i == 0 || strcmp(shards->names[shards->n - 1], shards->names[i]) != 0) shards->names[shards->n++] = shards->names[i];
     shards->first_tensor = apr_arena_array(arena, shards->n + 1, sizeof *shards->first_tensor);
@@ -325,7 +318,7 @@ static apr_status read_shards(apr_model *model, const char *folder, const cJSON 
     weights->names = names;
     if (index == NULL) weights->n = 0; /* the first one is a shard itself */
     for (size_t i = 0; i < shards.n; i++) {
-        if (!file_exists(folder, shards.names[i], &model->arena))
+        if (!apr_folder_has(folder, shards.names[i], &model->arena))
             return apr_fail(err, APR_E_IO, "%s/%s: the file is missing, though %s, so the download is incomplete; %s", folder,
                             shards.names[i],
                             index != NULL ? apr_arena_print(&model->arena, "%s names it", weights->names[0]) : "it is one of the shards",
@@ -404,8 +397,8 @@ static apr_status complete_model(apr_model *model, const char *folder, const wei
 
 static bool holds_only_adapter(const char *folder, apr_arena *arena)
 {
-    const bool has_model = file_exists(folder, "model.safetensors", arena) || file_exists(folder, APR_CHECKPOINT_INDEX, arena);
-    return !has_model && file_exists(folder, APR_LORA_CONFIG, arena);
+    const bool has_model = apr_folder_has(folder, "model.safetensors", arena) || apr_folder_has(folder, APR_CHECKPOINT_INDEX, arena);
+    return !has_model && apr_folder_has(folder, APR_LORA_CONFIG, arena);
 }
 
 /* Does not list an index among other_weights if it names only the file that is read. */
@@ -528,7 +521,7 @@ static apr_status read_quantization_file(apr_model *model, const char *config_pa
     const char *folder, *name, *path;
 
     APR_TRY(split_path(config_path, &model->arena, &folder, &name, err));
-    if (strcmp(name, "config.json") != 0 || !file_exists(folder, quantization, &model->arena)) return APR_OK;
+    if (strcmp(name, "config.json") != 0 || !apr_folder_has(folder, quantization, &model->arena)) return APR_OK;
     APR_TRY(map_file(model, folder, quantization, &path, err));
     const apr_map *const map = &model->maps[model->n_maps - 1];
     *file = (apr_attachment){quantization, map->data, map->n_bytes};

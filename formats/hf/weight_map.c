@@ -1,5 +1,6 @@
 /* weight_map.c - sorts the index's entries by name, and compares them with the tensors. */
 #include "formats/hf/weight_map.h"
+#include "formats/base/text.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -16,8 +17,6 @@ typedef struct entries {
 } entries;
 
 static int by_name(const void *a, const void *b) { return strcmp(((const entry *)a)->name, ((const entry *)b)->name); }
-static int by_text(const void *a, const void *b) { return strcmp(*(const char *const *)a, *(const char *const *)b); }
-
 static apr_status list_entries(entries *e, const cJSON *index, const apr_shards *shards, apr_error *err)
 {
     const cJSON *const map = apr_json_get(index, "weight_map"), *item;
@@ -27,7 +26,7 @@ static apr_status list_entries(entries *e, const cJSON *index, const apr_shards 
     cJSON_ArrayForEach(item, map)
     {
         const char *const file = item->valuestring;
-        const char **const shard = bsearch(&file, shards->names, shards->n, sizeof *shards->names, by_text);
+        const char **const shard = bsearch(&file, shards->names, shards->n, sizeof *shards->names, apr_compare_texts);
         e->items[e->n++] = (entry){.name = item->string, .shard = (size_t)(shard - shards->names)};
     }
     qsort(e->items, e->n, sizeof *e->items, by_name);

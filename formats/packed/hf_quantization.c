@@ -88,12 +88,6 @@ static bool bool_of(const cJSON *object, const char *key, bool missing)
     return value;
 }
 
-static const char *text_of(const cJSON *object, const char *key)
-{
-    const char *const text = apr_json_get_string(object, key);
-    return text != NULL ? text : "";
-}
-
 static bool is_any(const char *text, const char *const *list)
 {
     for (; *list != NULL; list++)
@@ -115,7 +109,7 @@ static void read_block(reading *r, const cJSON *list, apr_quant_scheme *s)
 static void read_fp8(reading *r)
 {
     apr_quant_scheme s = {.layout = APR_QUANT_FP8, .bits = 8, .scale_bytes = 4};
-    const char *const fmt = text_of(r->config, "fmt"), *const scheme = text_of(r->config, "activation_scheme");
+    const char *const fmt = apr_json_get_text(r->config, "fmt"), *const scheme = apr_json_get_text(r->config, "activation_scheme");
 
     read_block(r, apr_json_get(r->config, "weight_block_size"), &s);
     if (*fmt != '\0' && strcmp(fmt, "e4m3") != 0 && strcmp(fmt, "float8_e4m3fn") != 0) problem(r, "FP8 of the kind \"%.40s\"", fmt);
@@ -176,8 +170,10 @@ static const struct {
 
 static void read_gptq_format(reading *r, apr_quant_scheme *s)
 {
-    const char *const own = text_of(r->config, "checkpoint_format"), *const format =
-                                                                         *own != '\0' ? own : text_of(r->config, "packing_format");
+    const char *const own = apr_json_get_text(r->config, "checkpoint_format"), *const format =
+                                                                                   *own != '\0'
+                                                                                       ? own
+                                                                                       : apr_json_get_text(r->config, "packing_format");
 
     s->foreign = true;
     for (size_t i = 0; i < sizeof gptq_formats / sizeof *gptq_formats; i++) {
@@ -214,7 +210,7 @@ static void read_awq(reading *r)
 {
     const int64_t bits = int_of(r, r->config, "bits", int_of(r, r->config, "w_bit", 4));
     const int64_t group = int_of(r, r->config, "group_size", int_of(r, r->config, "q_group_size", 128));
-    const char *const version = text_of(r->config, "version");
+    const char *const version = apr_json_get_text(r->config, "version");
 
     check_int_bits(r, bits);
     check_group(r, group);
@@ -232,7 +228,7 @@ static void read_awq(reading *r)
 
 static void read_auto_round(reading *r)
 {
-    const char *const packing = text_of(r->config, "packing_format");
+    const char *const packing = apr_json_get_text(r->config, "packing_format");
     const cJSON *item;
 
     if (strstr(packing, "awq") != NULL) read_awq(r);
@@ -249,7 +245,7 @@ static void read_auto_round(reading *r)
 static void read_bitsandbytes(reading *r)
 {
     apr_quant_scheme s = {.layout = APR_QUANT_NF4, .bits = 4, .block_rows = 1, .block_columns = 64, .scale_bytes = 4};
-    const char *const type = text_of(r->config, "bnb_4bit_quant_type");
+    const char *const type = apr_json_get_text(r->config, "bnb_4bit_quant_type");
 
     if (bool_of(r->config, "load_in_8bit", false)) {
         add_rule(r, "", (apr_quant_scheme){.layout = APR_QUANT_INT8, .bits = 8, .block_rows = 1, .scale_bytes = 4});
@@ -272,7 +268,7 @@ static apr_quant_layout layout_of_format(reading *r, const char *format, const c
         {"float-quantized", APR_QUANT_FP8},        {"int-quantized", APR_QUANT_INT8},         {"pack-quantized", APR_QUANT_INT_PACKED},
         {"nvfp4-pack-quantized", APR_QUANT_NVFP4}, {"mxfp4-pack-quantized", APR_QUANT_MXFP4}, {"mxfp8-quantized", APR_QUANT_MXFP8},
     };
-    const bool is_float = strcmp(text_of(weights, "type"), "float") == 0;
+    const bool is_float = strcmp(apr_json_get_text(weights, "type"), "float") == 0;
     const int64_t bits = int_of(r, weights, "num_bits", 8);
 
     for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
@@ -289,7 +285,7 @@ static apr_quant_layout layout_of_format(reading *r, const char *format, const c
 static void read_strategy(reading *r, const cJSON *weights, apr_quant_scheme *s)
 {
     const int64_t group = int_of(r, weights, "group_size", 0);
-    const char *strategy = text_of(weights, "strategy");
+    const char *strategy = apr_json_get_text(weights, "strategy");
 
     check_group(r, group);
     if (*strategy == '\0') strategy = group > 0 ? "group" : group == -1 ? "channel" : "tensor";
@@ -316,8 +312,8 @@ static void check_layout(reading *r, apr_quant_layout layout, const char *type, 
 static bool scheme_of_group(reading *r, const cJSON *group, const char *format, apr_quant_scheme *s)
 {
     const cJSON *const weights = apr_json_get(group, "weights"), *const activations = apr_json_get(group, "input_activations");
-    const char *const own_format = text_of(group, "format");
-    const char *const type = text_of(weights, "type");
+    const char *const own_format = apr_json_get_text(group, "format");
+    const char *const type = apr_json_get_text(weights, "type");
 
     if (!cJSON_IsObject(weights)) return false; /* describes activations only */
     *s = (apr_quant_scheme){.bits = (int)int_of(r, weights, "num_bits", 8), .scale_bytes = r->float_bytes};
@@ -329,7 +325,8 @@ static bool scheme_of_group(reading *r, const cJSON *group, const char *format, 
     if (s->layout == APR_QUANT_NVFP4) s->block_rows = 1, s->block_columns = 16, s->scale_bytes = 1;
     s->zero_points = strcmp(type, "int") == 0 && !bool_of(weights, "symmetric", true);
     s->act_order = apr_json_get(weights, "actorder") != NULL && !cJSON_IsNull(apr_json_get(weights, "actorder")) &&
-                   strcmp(text_of(weights, "actorder"), "static") != 0 && strcmp(text_of(weights, "actorder"), "weight") != 0;
+                   strcmp(apr_json_get_text(weights, "actorder"), "static") != 0 &&
+                   strcmp(apr_json_get_text(weights, "actorder"), "weight") != 0;
     s->static_activations =
         cJSON_IsObject(activations) && !bool_of(activations, "dynamic", false) && !cJSON_IsString(apr_json_get(activations, "dynamic"));
     return true;
@@ -339,7 +336,7 @@ static bool scheme_of_group(reading *r, const cJSON *group, const char *format, 
 static void read_groups(reading *r)
 {
     const cJSON *group, *target;
-    const char *const format = text_of(r->config, "format");
+    const char *const format = apr_json_get_text(r->config, "format");
     apr_quant_scheme s;
 
     if (strcmp(format, "dense") == 0) return;
@@ -368,14 +365,14 @@ static bool rotates_activations(const cJSON *transforms)
 
     cJSON_ArrayForEach(group, apr_json_get(transforms, "config_groups")) cJSON_ArrayForEach(apply, apr_json_get(group, "apply"))
     {
-        if (strncmp(text_of(apply, "location"), "weight_", 7) != 0) return true;
+        if (strncmp(apr_json_get_text(apply, "location"), "weight_", 7) != 0) return true;
     }
     return false;
 }
 
 static void read_compressed_tensors(reading *r)
 {
-    const char *const sparsity = text_of(apr_json_get(r->config, "sparsity_config"), "format");
+    const char *const sparsity = apr_json_get_text(apr_json_get(r->config, "sparsity_config"), "format");
     const bool rotates = rotates_activations(apr_json_get(r->config, "transform_config"));
 
     if (*sparsity != '\0' && strcmp(sparsity, "dense") != 0) problem(r, "sparse weights (\"%.40s\")", sparsity);
@@ -417,7 +414,7 @@ static bool scheme_of_algo(reading *r, const cJSON *object, const char *algo, ap
 static void read_modelopt(reading *r)
 {
     const cJSON *const layers = object_of(r, "quantized_layers"), *layer;
-    const char *const algo = text_of(r->config, "quant_algo");
+    const char *const algo = apr_json_get_text(r->config, "quant_algo");
     apr_quant_scheme s;
 
     r->q->head = true; /* a head that is not quantized is listed in exclude_modules */
@@ -427,7 +424,7 @@ static void read_modelopt(reading *r)
     } else if (cJSON_GetArraySize(layers) == 0) problem(r, "mixed precision without a list of quantized_layers");
     cJSON_ArrayForEach(layer, layers)
     {
-        if (strcmp(algo, "MIXED_PRECISION") == 0 && scheme_of_algo(r, layer, text_of(layer, "quant_algo"), &s))
+        if (strcmp(algo, "MIXED_PRECISION") == 0 && scheme_of_algo(r, layer, apr_json_get_text(layer, "quant_algo"), &s))
             add_rule(r, layer->string, s);
     }
 }
@@ -435,7 +432,7 @@ static void read_modelopt(reading *r)
 static void read_quark(reading *r)
 {
     const cJSON *const global = apr_json_get(r->config, "global_quant_config"), *const weight = apr_json_get(global, "weight");
-    const char *const dtype = text_of(weight, "dtype"), *const by = text_of(weight, "qscheme");
+    const char *const dtype = apr_json_get_text(weight, "dtype"), *const by = apr_json_get_text(weight, "qscheme");
     apr_quant_scheme s = {.layout = APR_QUANT_FP8, .bits = 8, .scale_bytes = 4};
 
     if (cJSON_GetArraySize(apr_json_get(r->config, "layer_quant_config")) > 0)
@@ -480,7 +477,7 @@ static const char *method_of(const cJSON *config)
                  {"load_in_8bit", "bitsandbytes"},
                  {"config_groups", "compressed-tensors"},
                  {"weight_block_size", "fp8"}};
-    const char *const stated = text_of(config, "quant_method");
+    const char *const stated = apr_json_get_text(config, "quant_method");
 
     if (*stated != '\0') return stated;
     for (size_t i = 0; i < sizeof hints / sizeof *hints; i++)
@@ -592,7 +589,9 @@ static int float_bytes_of(const cJSON *root)
 {
     const cJSON *const places[] = {root, apr_config_text_part(root)};
     for (size_t p = 0; p < 2; p++)
-        if (strcmp(text_of(places[p], "torch_dtype"), "float32") == 0 || strcmp(text_of(places[p], "dtype"), "float32") == 0) return 4;
+        if (strcmp(apr_json_get_text(places[p], "torch_dtype"), "float32") == 0 ||
+            strcmp(apr_json_get_text(places[p], "dtype"), "float32") == 0)
+            return 4;
     return 2;
 }
 

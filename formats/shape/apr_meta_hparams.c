@@ -31,13 +31,6 @@ static bool is_standard(const apr_hflag_field *flag)
 
 /* --- writing --- */
 
-static void write_factors(apr_json_text *out, const char *key, const double *factors, int64_t n)
-{
-    apr_json_open(out, key, '[');
-    for (int64_t i = 0; i < n; i++) apr_json_real(out, NULL, factors[i]);
-    apr_json_close(out, ']');
-}
-
 static void write_rope(apr_json_text *out, const char *key, const apr_rope_scaling *s)
 {
     if (s->kind == APR_ROPE_PLAIN) return;
@@ -50,8 +43,8 @@ static void write_rope(apr_json_text *out, const char *key, const apr_rope_scali
     if (s->original_context != 0) apr_json_int(out, "original_context", s->original_context);
     if (s->no_truncate) apr_json_bool(out, "no_truncate", true);
     if (s->n_factors > 0) {
-        write_factors(out, "short_factor", s->short_factor, s->n_factors);
-        write_factors(out, "long_factor", s->long_factor, s->n_factors);
+        apr_json_reals(out, "short_factor", s->short_factor, (size_t)s->n_factors);
+        apr_json_reals(out, "long_factor", s->long_factor, (size_t)s->n_factors);
     }
     apr_json_close(out, '}');
 }

@@ -167,13 +167,11 @@ static apr_status check_layers(const hparam_checking *c)
 
 /* --- numbers --- */
 
-static bool near(double a, double b) { return fabs(a - b) <= 1e-6 * fabs(b); }
-
 static apr_status check_number(const hparam_checking *c, const char *name, double value, double seen, double supposed)
 {
-    const bool is_same_theta = strcmp(name, "rope_theta_local") == 0 && value == 0 && near(seen, c->h->rope_theta);
+    const bool is_same_theta = strcmp(name, "rope_theta_local") == 0 && value == 0 && apr_is_near(seen, c->h->rope_theta);
 
-    if (near(value, seen) || is_same_theta || (value == 0 && supposed == 0)) return APR_OK;
+    if (apr_is_near(value, seen) || is_same_theta || (value == 0 && supposed == 0)) return APR_OK;
     OURS(c, "GGUF has no key for %s in %s: here it is %g, llama.cpp assumes %g", name, c->arch, value, seen);
     return APR_OK;
 }
@@ -247,7 +245,7 @@ static apr_status check_arithmetic(const hparam_checking *c)
     static const double inner_eps = 1e-6;
     const apr_hparams *const h = c->h;
 
-    if (h->kv_lora_rank > 0 && h->rms_norm_eps > 0 && !near(h->rms_norm_eps, inner_eps))
+    if (h->kv_lora_rank > 0 && h->rms_norm_eps > 0 && !apr_is_near(h->rms_norm_eps, inner_eps))
         OURS(c, "norms within latent attention have an epsilon of %g, and llama.cpp takes that of the others (%g)", inner_eps,
              h->rms_norm_eps);
     if (c->facts->ranks_groups_by_two && h->num_expert_groups > 1)

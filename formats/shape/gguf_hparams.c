@@ -159,8 +159,6 @@ static double longrope_factor(const apr_hparams *h)
 /* The scalings that rope.scaling.type names; llama 3's and gemma 4's are in the tensor rope_freqs.weight. */
 static const bool has_type[APR_N_ROPE_KINDS] = {[APR_ROPE_LINEAR] = true, [APR_ROPE_YARN] = true, [APR_ROPE_LONGROPE] = true};
 
-static bool near(double a, double b) { return fabs(a - b) <= 1e-6 * fabs(b); }
-
 /* The key belongs to the score scale of latent attention (MLA). It gives mscale = mscale_all_dim: cosines and sines are not scaled. */
 static void read_log_multiplier(key_reader *r, apr_rope_scaling *rope)
 {
@@ -202,7 +200,7 @@ static void read_longrope(key_reader *r, apr_hparams *h)
     if (!key_real(r, "rope.scaling.attn_factor", &rope->attention_factor)) return;
     rope->kind = APR_ROPE_LONGROPE;
     key_int(r, "rope.scaling.original_context_length", &rope->original_context);
-    if (near(rope->attention_factor, longrope_factor(h))) rope->attention_factor = 0; /* follows from the rest */
+    if (apr_is_near(rope->attention_factor, longrope_factor(h))) rope->attention_factor = 0; /* follows from the rest */
 }
 
 static void read_rope(key_reader *r, apr_hparams *h)
@@ -254,7 +252,8 @@ static apr_status put_rope(const key_writer *w)
     if (rope->original_context != 0) APR_TRY(put_int(w, "rope.scaling.original_context_length", rope->original_context));
     const double usual = usual_factor(rope, w->facts->yarn_log_unit != 0 && rope->mscale_all_dim != 0);
     if (rope->kind != APR_ROPE_YARN) APR_TRY(put_nonzero(w, "rope.scaling.attn_factor", rope->attention_factor));
-    else if (!near(rope->attention_factor, usual)) APR_TRY(put_nonzero(w, "rope.scaling.attn_factor", rope->attention_factor / usual));
+    else if (!apr_is_near(rope->attention_factor, usual))
+        APR_TRY(put_nonzero(w, "rope.scaling.attn_factor", rope->attention_factor / usual));
     APR_TRY(put_nonzero(w, "rope.scaling.yarn_beta_fast", rope->beta_fast));
     return put_nonzero(w, "rope.scaling.yarn_beta_slow", rope->beta_slow);
 }

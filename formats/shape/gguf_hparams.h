@@ -5,6 +5,8 @@
 #include "formats/tensor/losses.h"
 #include "formats/tensor/model.h"
 
+#include <math.h>
+
 /* Reads the hyperparameters from GGUF's keys. Missing values stay 0 or none. */
 apr_status apr_gguf_hparams(const apr_kv_list *kv, apr_hparams *hparams, apr_arena *arena, const char *where, apr_error *err);
 /* The rotary scalings of llama 3 and gemma 4 have no keys. llama.cpp keeps them as the f32 tensor rope_freqs.weight [rotary_dim / 2], which
@@ -35,5 +37,8 @@ const char *apr_architecture_to_ggml(const char *model_type);
 const char *apr_gguf_architecture(const apr_hparams *hparams);
 /* The number in config.json that was rounded to f32: 1e-06, not 9.99999997e-07. */
 double apr_gguf_shortest_decimal(double f32);
+
+/* Equal but for the rounding of a float32. */
+static inline bool apr_is_near(double a, double b) { return fabs(a - b) <= 1e-6 * fabs(b); }
 
 #endif

@@ -278,13 +278,6 @@ static bool states_part(const apr_hparams *h, const apr_family_config *f)
     return is_part && !knows_part && h->rope.kind != APR_ROPE_PROPORTIONAL;
 }
 
-static void put_factors(apr_json_text *out, const char *key, const double *factors, int64_t n)
-{
-    apr_json_open(out, key, '[');
-    for (int64_t i = 0; i < n; i++) apr_json_real(out, NULL, factors[i]);
-    apr_json_close(out, ']');
-}
-
 static void put_scaling(apr_json_text *out, const apr_rope_scaling *s)
 {
     apr_config_put_text(out, "rope_type", apr_rope_names[s->kind]);
@@ -294,8 +287,8 @@ static void put_scaling(apr_json_text *out, const apr_rope_scaling *s)
     if (s->original_context > 0) apr_json_int(out, "original_max_position_embeddings", s->original_context);
     if (s->no_truncate) apr_json_bool(out, "truncate", false);
     if (s->n_factors == 0 || s->short_factor == NULL || s->long_factor == NULL) return;
-    put_factors(out, "short_factor", s->short_factor, s->n_factors);
-    put_factors(out, "long_factor", s->long_factor, s->n_factors);
+    apr_json_reals(out, "short_factor", s->short_factor, (size_t)s->n_factors);
+    apr_json_reals(out, "long_factor", s->long_factor, (size_t)s->n_factors);
 }
 
 /* Both styles have the same object; with_base: transformers 5 has rope_theta inside it, transformers 4 next to it. */

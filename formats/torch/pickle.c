@@ -10,7 +10,7 @@ typedef struct machine {
     apr_cursor *in;
     size_t begin; /* offset of the pickle */
     const apr_pickle_rules *rules;
-    apr_pickle *made;
+    apr_pickle *pickle;
     node **stack, **memo; /* memo: NULL for entries that were not set */
     size_t n_stack, stack_capacity, n_memo, memo_capacity, n_puts;
     size_t *marks; /* stack heights at MARK operations */
@@ -312,7 +312,7 @@ static apr_status op_build(machine *m, int n)
 static apr_status op_stored(machine *m, int n)
 {
     node *const description = pop(m);
-    apr_pickle *const p = m->made;
+    apr_pickle *const p = m->pickle;
 
     (void)n;
     if (description == NULL) return empty(m);
@@ -419,7 +419,7 @@ static apr_status refuse_operation(const machine *m, uint8_t code)
 apr_status apr_pickle_read(apr_pickle *pickle, apr_cursor *in, const apr_pickle_rules *rules, const char *where, apr_arena *arena,
                            apr_error *err)
 {
-    machine m = {.in = in, .begin = in->at, .rules = rules, .made = pickle, .where = where, .arena = arena, .err = err};
+    machine m = {.in = in, .begin = in->at, .rules = rules, .pickle = pickle, .where = where, .arena = arena, .err = err};
 
     *pickle = (apr_pickle){0};
     APR_TRY(grow(&m, (void **)&m.stack, 0, &m.stack_capacity, sizeof *m.stack)); /* so that the stack is not NULL */

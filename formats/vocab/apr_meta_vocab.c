@@ -201,11 +201,6 @@ typedef struct lists {
     float *scores;
 } lists;
 
-static apr_status bad(const apr_model *model, apr_error *err, const char *key)
-{
-    return apr_fail(err, APR_E_DAMAGED, "%s: metadata '%s' is malformed", model->path, key);
-}
-
 /* *copy of a NULL text is NULL. */
 static apr_status copy_text(apr_model *model, const char *text, const char **copy, const char *what, apr_error *err)
 {
@@ -223,11 +218,11 @@ static apr_status read_strings(apr_model *model, const cJSON *root, const char *
     if (array == NULL || cJSON_IsNull(array)) return APR_OK;
     cJSON_ArrayForEach(item, array)
     {
-        if (!cJSON_IsString(item)) return bad(model, err, key);
+        if (!cJSON_IsString(item)) return apr_meta_malformed(model, err, key);
         n++;
         n_bytes += strlen(item->valuestring) + 1;
     }
-    if (!cJSON_IsArray(array)) return bad(model, err, key);
+    if (!cJSON_IsArray(array)) return apr_meta_malformed(model, err, key);
     char *block = apr_arena_alloc(&model->arena, n_bytes);
     *strings = apr_arena_array(&model->arena, n, sizeof **strings);
     if (block == NULL || *strings == NULL) return apr_no_memory(err, "the vocabulary");
@@ -253,10 +248,11 @@ static apr_status read_types(apr_model *model, const cJSON *array, lists *l, apr
     cJSON_ArrayForEach(item, array)
     {
         int64_t type;
-        if (n == l->n_tokens || !apr_json_as_int(item, &type) || type < 0 || type > 255) return bad(model, err, "tokenizer.token_type");
+        if (n == l->n_tokens || !apr_json_as_int(item, &type) || type < 0 || type > 255)
+            return apr_meta_malformed(model, err, "tokenizer.token_type");
         l->types[n++] = (int32_t)type;
     }
-    return n == l->n_tokens ? APR_OK : bad(model, err, "tokenizer.token_type");
+    return n == l->n_tokens ? APR_OK : apr_meta_malformed(model, err, "tokenizer.token_type");
 }
 
 static apr_status read_scores(apr_model *model, const cJSON *array, lists *l, apr_error *err)
@@ -270,16 +266,16 @@ static apr_status read_scores(apr_model *model, const cJSON *array, lists *l, ap
     cJSON_ArrayForEach(item, array)
     {
         const bool in_range = cJSON_IsNumber(item) && item->valuedouble > -3e38 && item->valuedouble < 3e38;
-        if (n == l->n_tokens || (!in_range && !cJSON_IsNull(item))) return bad(model, err, "tokenizer.scores");
+        if (n == l->n_tokens || (!in_range && !cJSON_IsNull(item))) return apr_meta_malformed(model, err, "tokenizer.scores");
         l->scores[n++] = in_range ? (float)item->valuedouble : 0.0f;
     }
-    return n == l->n_tokens ? APR_OK : bad(model, err, "tokenizer.scores");
+    return n == l->n_tokens ? APR_OK : apr_meta_malformed(model, err, "tokenizer.scores");
 }
 
 static apr_status read_lists(apr_model *model, const cJSON *root, lists *l, apr_error *err)
 {
     APR_TRY(read_strings(model, root, "tokenizer.vocabulary", &l->tokens, &l->n_tokens, err));
-    if (l->n_tokens > INT32_MAX) return bad(model, err, "tokenizer.vocabulary");
+    if (l->n_tokens > INT32_MAX) return apr_meta_malformed(model, err, "tokenizer.vocabulary");
     APR_TRY(read_strings(model, root, "tokenizer.merges", &l->merges, &l->n_merges, err));
     APR_TRY(read_types(model, apr_json_get(root, "tokenizer.token_type"), l, err));
     return read_scores(model, apr_json_get(root, "tokenizer.scores"), l, err);
@@ -328,10 +324,10 @@ static apr_status read_raw(apr_model *model, const cJSON *rules_json, const char
 
     while (item != NULL) {
         int64_t index;
-        if (!apr_json_as_int(item, &index) || index < 0 || (uint64_t)index >= n_items) return bad(model, err, key);
+        if (!apr_json_as_int(item, &index) || index < 0 || (uint64_t)index >= n_items) return apr_meta_malformed(model, err, key);
         item = item->next;
         for (size_t i = 0; i < n_texts; i++, item = item->next)
-            if (item == NULL || !decode_text(model, item, &items[(size_t)index * n_texts + i])) return bad(model, err, key);
+            if (item == NULL || !decode_text(model, item, &items[(size_t)index * n_texts + i])) return apr_meta_malformed(model, err, key);
     }
     return APR_OK;
 }
@@ -351,7 +347,7 @@ static apr_status read_merges(apr_model *model, const cJSON *rules_json, const l
     }
     APR_TRY(read_raw(model, rules_json, "raw_merges", pairs, l->n_merges, 2, err));
     for (size_t i = 0; i < l->n_merges; i++)
-        if (pairs[2 * i].text == NULL) return bad(model, err, "tokenizer.merges");
+        if (pairs[2 * i].text == NULL) return apr_meta_malformed(model, err, "tokenizer.merges");
     vocab->merges = pairs;
     vocab->n_merges = l->n_merges;
     return APR_OK;
@@ -368,7 +364,7 @@ static apr_status read_added(apr_model *model, const cJSON *rules_json, apr_voca
         int64_t id, flags;
         if (!apr_json_as_int(item, &id) || !apr_vocab_has_id(vocab, id) || item->next == NULL || !apr_json_as_int(item->next, &flags) ||
             flags < 0 || flags > 255)
-            return bad(model, err, "aprkit.vocab.added");
+            return apr_meta_malformed(model, err, "aprkit.vocab.added");
         added[id] = (uint8_t)flags;
     }
     vocab->added = added;
@@ -380,15 +376,15 @@ static apr_status read_splits(apr_model *model, const cJSON *rules_json, apr_voc
     const cJSON *const lines = apr_json_get(rules_json, "splits"), *item;
 
     if (lines == NULL) return APR_OK;
-    if (!cJSON_IsArray(lines) || cJSON_GetArraySize(lines) > APR_MAX_SPLITS) return bad(model, err, "aprkit.vocab.splits");
+    if (!cJSON_IsArray(lines) || cJSON_GetArraySize(lines) > APR_MAX_SPLITS) return apr_meta_malformed(model, err, "aprkit.vocab.splits");
     apr_split *const splits = apr_arena_array(&model->arena, APR_MAX_SPLITS, sizeof *splits);
     if (splits == NULL) return apr_no_memory(err, "the vocabulary");
     cJSON_ArrayForEach(item, lines)
     {
-        if (!cJSON_IsString(item)) return bad(model, err, "aprkit.vocab.splits");
+        if (!cJSON_IsString(item)) return apr_meta_malformed(model, err, "aprkit.vocab.splits");
         const char *text;
         APR_TRY(copy_text(model, item->valuestring, &text, "the vocabulary", err));
-        if (!apr_split_parse(text, &splits[vocab->n_splits])) return bad(model, err, "aprkit.vocab.splits");
+        if (!apr_split_parse(text, &splits[vocab->n_splits])) return apr_meta_malformed(model, err, "aprkit.vocab.splits");
         vocab->n_splits++;
     }
     vocab->splits = splits;
@@ -405,7 +401,7 @@ static apr_status read_rules(apr_model *model, const cJSON *rules_json, apr_voca
     {
         int64_t id;
         if (!apr_json_as_int(item, &id) || !apr_vocab_has_id(vocab, id) || vocab->n_stop_ids == APR_MAX_STOP_IDS)
-            return bad(model, err, "aprkit.vocab.stop_ids");
+            return apr_meta_malformed(model, err, "aprkit.vocab.stop_ids");
         vocab->stop_ids[vocab->n_stop_ids++] = (int32_t)id;
     }
     APR_TRY(copy_text(model, apr_json_get_string(rules_json, "pattern"), &vocab->pattern, "the vocabulary", err));
@@ -418,7 +414,7 @@ static apr_status read_own(apr_model *model, const cJSON *root, const cJSON *apr
     const cJSON *const rules_json = apr_json_get(aprkit, "vocab");
     apr_vocab *const vocab = &model->vocab;
 
-    if (rules_json == NULL) return bad(model, err, "aprkit.vocab");
+    if (rules_json == NULL) return apr_meta_malformed(model, err, "aprkit.vocab");
     vocab->kind = is_spm(root, l) ? APR_VOCAB_SPM : APR_VOCAB_BPE;
     vocab->n_tokens = l->n_tokens;
     vocab->tokens = l->tokens;

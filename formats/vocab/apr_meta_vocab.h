@@ -16,4 +16,9 @@ void apr_meta_write_vocab_rules(apr_json_text *out, const apr_vocab *vocab);
 /* aprkit: the "aprkit" object of root, or NULL. */
 apr_status apr_meta_read_vocab(apr_model *model, const cJSON *root, const cJSON *aprkit, apr_error *err);
 
+static inline apr_status apr_meta_malformed(const apr_model *model, apr_error *err, const char *key)
+{
+    return apr_fail(err, APR_E_DAMAGED, "%s: metadata '%s' is malformed", model->path, key);
+}
+
 #endif

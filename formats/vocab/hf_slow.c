@@ -41,8 +41,6 @@ static size_t collect(const cJSON *file, const char **texts)
     return n;
 }
 
-static int by_text(const void *a, const void *b) { return strcmp(*(const char *const *)a, *(const char *const *)b); }
-
 static apr_status collect_specials(special_texts *s, const apr_hf_files *files, apr_error *err)
 {
     const size_t n = collect(files->config, NULL) + collect(files->special_map, NULL);
@@ -50,11 +48,14 @@ static apr_status collect_specials(special_texts *s, const apr_hf_files *files, 
     *s = (special_texts){.texts = calloc(n + 1, sizeof *s->texts), .n = n};
     if (s->texts == NULL) return apr_no_memory(err, "the special tokens");
     collect(files->special_map, s->texts + collect(files->config, s->texts));
-    qsort(s->texts, n, sizeof *s->texts, by_text);
+    qsort(s->texts, n, sizeof *s->texts, apr_compare_texts);
     return APR_OK;
 }
 
-static bool is_named(const special_texts *s, const char *text) { return bsearch(&text, s->texts, s->n, sizeof *s->texts, by_text) != NULL; }
+static bool is_named(const special_texts *s, const char *text)
+{
+    return bsearch(&text, s->texts, s->n, sizeof *s->texts, apr_compare_texts) != NULL;
+}
 
 /* --- added tokens --- */
 

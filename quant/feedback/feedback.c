@@ -2,6 +2,7 @@
  * gives sixteen rows to each thread. */
 #include "quant/feedback/feedback.h"
 
+#include "formats/base/threads.h"
 #include "formats/number/half.h"
 #include "quant/feedback/lane_rows.h"
 #include "quant/feedback/points_search.h"
@@ -9,13 +10,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-#ifdef _OPENMP
-#include <omp.h>
-#else
-static int omp_get_max_threads(void) { return 1; }
-static int omp_get_thread_num(void) { return 0; }
-#endif
 
 enum { L = APR_LANES, PANEL = 32, SUB = APR_GRID_ELEMS /* the largest sub-block */, MAX_NUDGES = 24 };
 
@@ -618,7 +612,7 @@ apr_status apr_feedback_encode(const apr_feedback *feedback, apr_dtype dtype, co
 {
     const apr_grid *const grid = apr_grid_of(dtype);
     const int64_t n_groups = (n_rows + APR_LANES - 1) / APR_LANES;
-    const int n_threads = n_groups < omp_get_max_threads() ? (int)n_groups : omp_get_max_threads();
+    const int n_threads = n_groups < apr_all_threads() ? (int)n_groups : apr_all_threads();
     const int rounds = options->rounds == 0 ? APR_FEEDBACK_ROUNDS : options->rounds;
 
     *errors = (apr_feedback_errors){0};
@@ -632,7 +626,7 @@ apr_status apr_feedback_encode(const apr_feedback *feedback, apr_dtype dtype, co
     if (status == APR_OK) {
 #pragma omp parallel for schedule(dynamic) num_threads(n_threads)
         for (int64_t g = 0; g < n_groups; g++)
-            encode_group(&rows[omp_get_thread_num()], weights, n_rows, g * APR_LANES, row_bytes, rounds, encoded, &found[g]);
+            encode_group(&rows[apr_thread_number()], weights, n_rows, g * APR_LANES, row_bytes, rounds, encoded, &found[g]);
     }
     for (int64_t g = 0; g < n_groups && status == APR_OK; g++) { /* in order: sums do not depend on threads */
         errors->start += found[g].start;

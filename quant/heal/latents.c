@@ -61,7 +61,7 @@ static levels levels_of(const apr_grid *g)
     return (levels){.unit = 1.0f};
 }
 
-/* Between a level and the next higher one. Beyond the ends: as if the last gap came again. */
+/* The boundary between a level and the next higher one. Beyond the ends the last gap repeats. */
 static float middle_above(levels v, int level)
 {
     const int low = level < 0 ? 0 : level > v.n - 2 ? v.n - 2 : level;
@@ -410,7 +410,7 @@ void apr_trained_close(apr_trained *trained)
     *trained = (apr_trained){0};
 }
 
-/* How far from the middle of its cell a code starts: E2M1's cells differ in size, and fewer codes should turn. */
+/* How far from the middle of its cell a code starts: E2M1's cells differ in size, and fewer codes should change. */
 static const float E2M1_HOLD = 0.7f;
 
 static size_t bytes_of(const apr_latents *l) { return (size_t)l->n_blocks * l->block_bytes; }

@@ -25,6 +25,8 @@ typedef struct apr_layer_input {
     int64_t n_experts;     /* 0: all tokens, one matrix */
 } apr_layer_input;
 
+static inline int64_t apr_layer_input_matrices(const apr_layer_input *input) { return input->n_experts > 0 ? input->n_experts : 1; }
+
 /* A matrix, or the matrices of all experts, and an input that it reads. */
 typedef struct apr_layer_input_reader {
     int slot; /* program->weights[]; apr_trace_tensors gives the tensors: one an expert where slot->count says so */

@@ -70,13 +70,7 @@ static apr_status ids_of(const job *j, const cJSON *array, int32_t **ids, size_t
     return APR_OK;
 }
 
-static const char *text_of(const cJSON *object, const char *key)
-{
-    const char *const text = apr_json_get_string(object, key);
-    return text != NULL ? text : "";
-}
-
-static bool is_chat(const cJSON *prompt) { return strcmp(text_of(prompt, "kind"), "chat") == 0; }
+static bool is_chat(const cJSON *prompt) { return strcmp(apr_json_get_text(prompt, "kind"), "chat") == 0; }
 
 /* The model's chat template must render the recorded text. */
 static apr_status check_template(const job *j, apr_recorded_check *c, apr_error *err)
@@ -87,8 +81,8 @@ static apr_status check_template(const job *j, apr_recorded_check *c, apr_error 
         char *text;
         size_t n;
         if (!is_chat(prompt)) continue;
-        APR_TRY(apr_subject_chat(j->subject, NULL, text_of(prompt, "text"), &text, &n, err));
-        count_item(c, strcmp(text, text_of(prompt, "rendered")) == 0, text_of(prompt, "text"));
+        APR_TRY(apr_subject_chat(j->subject, NULL, apr_json_get_text(prompt, "text"), &text, &n, err));
+        count_item(c, strcmp(text, apr_json_get_text(prompt, "rendered")) == 0, apr_json_get_text(prompt, "text"));
         free(text);
     }
     return APR_OK;
@@ -100,7 +94,7 @@ static apr_status check_tokens(const job *j, apr_recorded_check *c, apr_error *e
     const cJSON *prompt;
     cJSON_ArrayForEach(prompt, apr_json_get(j->recorded->json, "prompts"))
     {
-        const char *const text = text_of(prompt, "rendered");
+        const char *const text = apr_json_get_text(prompt, "rendered");
         int32_t *ids, *reference;
         size_t n, n_reference;
         APR_TRY(ids_of(j, apr_json_get(prompt, "ids"), &reference, &n_reference, err));
@@ -128,7 +122,8 @@ static apr_status check_one_answer(const job *j, const cJSON *prompt, apr_record
     if (status == APR_OK) {
         status = apr_subject_continue(j->subject, ids, n_ids, n_reference, &got, &n_got, err);
         if (status == APR_OK)
-            count_item(c, n_got == n_reference && memcmp(got, reference, n_reference * sizeof *reference) == 0, text_of(prompt, "text"));
+            count_item(c, n_got == n_reference && memcmp(got, reference, n_reference * sizeof *reference) == 0,
+                       apr_json_get_text(prompt, "text"));
         free(got);
         free(reference);
     }
@@ -201,19 +196,19 @@ static apr_status check_top(const job *j, apr_recorded_check *c, apr_error *err)
         }
         c->worst = worse_of(c->worst, found.worst);
         c->bound = fmax(c->bound, bound);
-        count_item(c, found.worst <= bound, text_of(prompt, "text"));
+        count_item(c, found.worst <= bound, apr_json_get_text(prompt, "text"));
     }
     return APR_OK;
 }
 
 static apr_status recite(const job *j, const cJSON *verse, bool *exact, apr_error *err)
 {
-    const char *const reference = text_of(verse, "text");
+    const char *const reference = apr_json_get_text(verse, "text");
     char request[128], *rendered, *text;
     int32_t *ids = NULL, *got = NULL;
     size_t n, n_ids = 0, n_got = 0;
 
-    snprintf(request, sizeof request, "Recite %s", text_of(verse, "ref"));
+    snprintf(request, sizeof request, "Recite %s", apr_json_get_text(verse, "ref"));
     APR_TRY(apr_subject_chat(j->subject, NULL, request, &rendered, &n, err));
     apr_status status = apr_subject_encode(j->subject, rendered, n, false, &ids, &n_ids, err);
     free(rendered);
@@ -238,7 +233,7 @@ static apr_status check_recite(const job *j, apr_recorded_check *c, apr_error *e
         c->n_total++;
         if (!apr_json_get_bool(verse, "exact", &recorded) || !recorded) continue; /* the recording model did not know the verse either */
         APR_TRY(recite(j, verse, &exact, err));
-        count_item(c, exact, text_of(verse, "ref"));
+        count_item(c, exact, apr_json_get_text(verse, "ref"));
     }
     return APR_OK;
 }
@@ -299,7 +294,7 @@ static apr_status check_perplexity(const job *j, apr_recorded_check *c, apr_erro
     if (!apr_json_get_real(heldout, "perplexity", &reference) || !apr_json_get_int(heldout, "window", &window) ||
         !apr_json_get_int(heldout, "tokens_scored", &n_scored))
         return apr_fail(err, APR_E_DAMAGED, "%s: 'heldout' lacks perplexity, window or tokens_scored", j->recorded->path);
-    APR_TRY(open_heldout(j, text_of(heldout, "file"), &text, err));
+    APR_TRY(open_heldout(j, apr_json_get_text(heldout, "file"), &text, err));
     apr_status status =
         apr_subject_encode(j->subject, text.n_bytes > 0 ? (const char *)text.data : "", text.n_bytes, false, &ids, &n_ids, err);
     apr_map_close(&text);

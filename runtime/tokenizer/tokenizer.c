@@ -65,6 +65,15 @@ void apr_tokenizer_close(apr_tokenizer *tokenizer)
 
 static bool is_special_id(const apr_vocab *vocab, int32_t id) { return id >= 0 && (size_t)id < vocab->n_tokens; }
 
+static apr_status encode_text(const apr_tokenizer *tokenizer, apr_token_work *work, const char *text, size_t n_bytes, bool at_start)
+{
+    const apr_algorithm *const algorithm = algorithms[tokenizer->vocab->kind];
+
+    if (algorithm->encode != NULL) return algorithm->encode(tokenizer, work, text, n_bytes, at_start);
+    work->at_start = at_start;
+    return apr_split_text(tokenizer, work, text, n_bytes, algorithm->encode_word);
+}
+
 /* Encodes normalised text between added tokens of the raw text. The leading space is added before it (at_start), and after an added token
  * that is found here (after_added). */
 static apr_status encode_normalized(const apr_tokenizer *tokenizer, apr_token_work *work, const char *text, size_t n_bytes, bool at_start,
@@ -72,9 +81,7 @@ static apr_status encode_normalized(const apr_tokenizer *tokenizer, apr_token_wo
 {
     for (size_t done = 0; done < n_bytes;) {
         const apr_added_match match = apr_added_next(&tokenizer->normalized, text, n_bytes, done, work->options->parse_special);
-        if (match.start > done)
-            APR_TRY(algorithms[tokenizer->vocab->kind]->encode(tokenizer, work, text + done, match.start - done,
-                                                               done == 0 ? at_start : after_added));
+        if (match.start > done) APR_TRY(encode_text(tokenizer, work, text + done, match.start - done, done == 0 ? at_start : after_added));
         if (match.token != NULL) APR_TRY(apr_push_id(work, match.token->id));
         done = match.end;
     }

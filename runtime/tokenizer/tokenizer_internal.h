@@ -146,6 +146,13 @@ static inline size_t apr_char_bytes(const char *p)
     const uint8_t lead = (uint8_t)*p;
     return lead < 0x80 ? 1 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
 }
+/* Of UTF-8. */
+static inline size_t apr_count_chars(const char *text, size_t n_bytes)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < n_bytes; i++) n += ((uint8_t)text[i] & 0xc0) != 0x80;
+    return n;
+}
 int32_t apr_char_at(const char *text, size_t n_bytes, size_t at, size_t *used); /* -1: not UTF-8 */
 int32_t apr_char_before(const char *text, size_t at, size_t *used);
 bool apr_is_white_space(int32_t c); /* Unicode's White_Space */
@@ -228,8 +235,9 @@ void apr_split_close_work(apr_token_work *work);
 
 typedef struct apr_algorithm {
     apr_status (*open)(apr_tokenizer *tokenizer, apr_error *err); /* makes its tables */
-    /* Appends the ids of a text between added tokens; at_start: adds the leading space. */
+    /* Appends the ids of a text between added tokens; at_start: adds the leading space. NULL: splits it, and encodes each word. */
     apr_status (*encode)(const apr_tokenizer *tokenizer, apr_token_work *work, const char *text, size_t n_bytes, bool at_start);
+    apr_encode_step *encode_word;
     /* The bytes of an ordinary token: returns their number, writes at most `capacity`. */
     size_t (*bytes)(const apr_tokenizer *tokenizer, int32_t id, char *dst, size_t capacity);
 } apr_algorithm;

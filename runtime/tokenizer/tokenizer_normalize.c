@@ -418,13 +418,6 @@ static size_t bytes_of_chars(apr_str text, size_t n)
     return at;
 }
 
-static size_t count_chars(const char *text, size_t n_bytes)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < n_bytes; i++) n += ((uint8_t)text[i] & 0xc0) != 0x80;
-    return n;
-}
-
 /* Appends `to` in place of n_from characters. n_left: how many characters of the input still come from the text's first one. The tokenizers
  * library aligns characters one by one, and those that are added with the last. Characters deleted at the start leave their place to the
  * next ones. */
@@ -445,13 +438,13 @@ static apr_status map_chars(const apr_normalizer *s, input in, buffer *out, apr_
     enum { WHOLE_BYTES = 6 };
     const charsmap m = open_charsmap(s->step->from);
     const char *const text = in.text.text;
-    size_t n_left = count_chars(text, in.n_first);
+    size_t n_left = apr_count_chars(text, in.n_first);
 
     for (size_t at = 0, n; at < in.text.n_bytes; at += n) {
         size_t n_mapped = 0;
         n = grapheme_bytes(in.text, at);
         const char *const whole = n < WHOLE_BYTES ? mapped(&m, text + at, n, &n_mapped) : NULL;
-        bool has_memory = whole == NULL || put_mapped(out, count_chars(text + at, n), (apr_str){whole, n_mapped}, &n_left);
+        bool has_memory = whole == NULL || put_mapped(out, apr_count_chars(text + at, n), (apr_str){whole, n_mapped}, &n_left);
         for (size_t i = at, used; whole == NULL && i < at + n && has_memory; i += used) {
             (void)apr_char_at(text, at + n, i, &used);
             const char *const one = mapped(&m, text + i, used, &n_mapped);

@@ -86,4 +86,4 @@ static size_t token_bytes(const apr_tokenizer *tokenizer, int32_t id, char *dst,
     return n;
 }
 
-const apr_algorithm apr_algorithm_spm = {open_vocabulary, encode, token_bytes};
+const apr_algorithm apr_algorithm_spm = {open_vocabulary, encode, NULL, token_bytes};

@@ -127,12 +127,6 @@ static apr_status encode_word(const apr_tokenizer *tokenizer, apr_token_work *wo
     return APR_OK;
 }
 
-static apr_status encode(const apr_tokenizer *tokenizer, apr_token_work *work, const char *text, size_t n_bytes, bool at_start)
-{
-    work->at_start = at_start;
-    return apr_split_text(tokenizer, work, text, n_bytes, encode_word);
-}
-
 /* Writes U+2581 as a space, and a byte token as its byte. */
 static size_t token_bytes(const apr_tokenizer *tokenizer, int32_t id, char *dst, size_t capacity)
 {
@@ -152,4 +146,4 @@ static size_t token_bytes(const apr_tokenizer *tokenizer, int32_t id, char *dst,
     return n;
 }
 
-const apr_algorithm apr_algorithm_ugm = {open_vocabulary, encode, token_bytes};
+const apr_algorithm apr_algorithm_ugm = {open_vocabulary, NULL, encode_word, token_bytes};

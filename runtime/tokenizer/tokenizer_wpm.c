@@ -15,13 +15,6 @@ static apr_status open_vocabulary(apr_tokenizer *tokenizer, apr_error *err)
     return APR_OK;
 }
 
-static size_t count_chars(const char *text, size_t n_bytes)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < n_bytes; i++) n += ((uint8_t)text[i] & 0xc0) != 0x80;
-    return n;
-}
-
 /* The longest token that is a prefix of text[start, n_bytes), after the n_prefix bytes that work->escaped already holds. *end: its end. */
 static int32_t longest_token(const apr_tokenizer *tokenizer, apr_token_work *work, size_t n_prefix, const char *text, size_t start,
                              size_t n_bytes, size_t *end)
@@ -45,7 +38,7 @@ static apr_status encode_word(const apr_tokenizer *tokenizer, apr_token_work *wo
 {
     const apr_vocab *const vocab = tokenizer->vocab;
     const size_t n_before = work->n_ids, n_prefix = strlen(vocab->word_prefix);
-    bool is_known = count_chars(text, n_bytes) <= vocab->max_word_chars;
+    bool is_known = apr_count_chars(text, n_bytes) <= vocab->max_word_chars;
 
     APR_TRY(apr_grow_escaped(work, n_prefix + n_bytes));
     memcpy(work->escaped, vocab->word_prefix, n_prefix);
@@ -59,12 +52,6 @@ static apr_status encode_word(const apr_tokenizer *tokenizer, apr_token_work *wo
     work->n_ids = n_before;
     if (vocab->unk_id < 0) return apr_fail(work->err, APR_E_DAMAGED, "the vocabulary has no token for unknown words");
     return apr_push_id(work, vocab->unk_id);
-}
-
-static apr_status encode(const apr_tokenizer *tokenizer, apr_token_work *work, const char *text, size_t n_bytes, bool at_start)
-{
-    work->at_start = at_start;
-    return apr_split_text(tokenizer, work, text, n_bytes, encode_word);
 }
 
 /* True for punctuation and endings that the decoder of tokenizer.json joins to the word before (its cleanup). */
@@ -95,4 +82,4 @@ static size_t token_bytes(const apr_tokenizer *tokenizer, int32_t id, char *dst,
     return n_space + token.n_bytes - skipped;
 }
 
-const apr_algorithm apr_algorithm_wpm = {open_vocabulary, encode, token_bytes};
+const apr_algorithm apr_algorithm_wpm = {open_vocabulary, NULL, encode_word, token_bytes};

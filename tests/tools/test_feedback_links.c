@@ -28,7 +28,7 @@ static void open_linked(linked *l, const char *folder, apr_format format)
     session.n_logits = 1;
     session.n_threads = 1;
     if (apr_model_open(&l->source, folder, &err) != APR_OK || apr_conversion_plan(&l->c, &l->source, &options, &err) != APR_OK ||
-        apr_feedback_without_provenance(&l->between, &l->c, &err) != APR_OK || apr_canonical(&l->model, &l->between, &err) != APR_OK ||
+        apr_view_without_provenance(&l->between, &l->c.view, &err) != APR_OK || apr_canonical(&l->model, &l->between, &err) != APR_OK ||
         apr_session_open(&l->session, &l->model, &session, &err) != APR_OK || apr_layer_inputs_of(&l->inputs, l->session, &err) != APR_OK ||
         apr_feedback_links_of(&l->links, &l->c, l->session, &l->inputs, &err) != APR_OK)
         fail_msg("%s: %s", folder, err.text);

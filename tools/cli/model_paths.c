@@ -2,6 +2,7 @@
 #define _GNU_SOURCE /* strcasestr */
 #include "tools/cli/model_paths.h"
 #include "formats/base/text.h"
+#include "formats/files/map.h"
 
 #include <ctype.h>
 #include <dirent.h>
@@ -68,12 +69,6 @@ static const char *hub_folder(int i, apr_arena *arena)
     return value != NULL && *value != '\0' ? apr_arena_print(arena, "%s%s", value, places[i].suffix) : "";
 }
 
-static bool is_folder(const char *path)
-{
-    struct stat st;
-    return path != NULL && stat(path, &st) == 0 && S_ISDIR(st.st_mode);
-}
-
 /* Reads the commit hash, the only line of refs/NAME. */
 static bool read_ref(const char *repository, const char *name, char *hash, size_t n_hash, apr_arena *arena)
 {
@@ -114,10 +109,10 @@ static const char *snapshot_in(const char *hub, const hub_id *id, apr_arena *are
     const char *const snapshots = repository != NULL ? apr_arena_print(arena, "%s/snapshots", repository) : NULL;
     char hash[128];
 
-    if (!is_folder(snapshots)) return NULL;
+    if (!apr_is_folder(snapshots)) return NULL;
     if (read_ref(repository, *id->revision != '\0' ? id->revision : "main", hash, sizeof hash, arena)) {
         const char *const path = apr_arena_print(arena, "%s/%s", snapshots, hash);
-        if (is_folder(path)) return path;
+        if (apr_is_folder(path)) return path;
     }
     return find_snapshot(snapshots, id->revision, arena);
 }
@@ -194,7 +189,7 @@ apr_status apr_hub_id_resolve(const char *text, const char **path, apr_arena *ar
         *path = gguf_in(snapshot, id.tag, arena);
         return APR_OK;
     }
-    if (is_folder(id.org)) return APR_OK; /* ORG is a local folder, so the text is a path */
+    if (apr_is_folder(id.org)) return APR_OK; /* ORG is a local folder, so the text is a path */
     return apr_fail(err, APR_E_IO, "%s is not a file here and not in %s; fetch it: hf download %s/%s%s%s", text, shown_hub(arena), id.org,
                     id.name, *id.revision != '\0' ? " --revision " : "", id.revision);
 }

@@ -1,6 +1,7 @@
 /* type_words.c - recognizes other spellings of types. */
 #include "tools/cli/type_words.h"
 
+#include "formats/base/text.h"
 #include "formats/number/dtype.h"
 #include "kernels/rows.h"
 #include "quant/recipe.h"
@@ -76,17 +77,6 @@ static const char *reason_of(const char *name)
     return of_4_bits;
 }
 
-static bool has_word(const char *words, const char *word)
-{
-    const size_t n = strlen(word);
-    for (const char *at = words; *at != '\0';) {
-        const size_t length = strcspn(at, " ");
-        if (length == n && strncmp(at, word, n) == 0) return true;
-        at += length + (at[length] == ' ');
-    }
-    return false;
-}
-
 static const char *name_in_tables(const char *word)
 {
     char other[WORD];
@@ -121,7 +111,7 @@ apr_type_word apr_type_spelled(const char *text)
     const char *const name = name_in_tables(word);
     if (name != NULL && is_written(name)) return (apr_type_word){APR_TYPE_IS, name, NULL};
     for (size_t i = 0; i < sizeof meanings / sizeof *meanings && is.kind == APR_TYPE_UNKNOWN; i++)
-        if (has_word(meanings[i].words, word)) is = meanings[i].is;
+        if (apr_is_listed(meanings[i].words, word)) is = meanings[i].is;
     for (size_t i = 0; i < sizeof beginnings / sizeof *beginnings && is.kind == APR_TYPE_UNKNOWN; i++)
         if (strncmp(word, beginnings[i].begin, strlen(beginnings[i].begin)) == 0) is = beginnings[i].is;
     if (is.kind == APR_TYPE_UNKNOWN && name != NULL) is = (apr_type_word){APR_TYPE_READ_ONLY, "q2_k", NULL};

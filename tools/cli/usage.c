@@ -2,6 +2,7 @@
  * and the license. */
 #include "tools/cli/usage.h"
 
+#include "formats/base/text.h"
 #include "kernels/cuda_loader.h"
 #include "kernels/host/codecs/levels.h"
 #include "tools/cli/foreign_help.h"
@@ -167,17 +168,6 @@ void apr_cli_usage(const apr_tool *tool, const apr_command *command, FILE *out)
 
 enum { MAX_OPTIONS = 8, MAX_EXAMPLES = 4, BRIEF_COLUMNS = 80 };
 
-static bool is_named(const char *names, const char *name)
-{
-    const size_t n = strlen(name);
-    for (const char *at = names; *at != '\0';) {
-        const size_t length = strcspn(at, " ");
-        if (length == n && strncmp(at, name, n) == 0) return true;
-        at += length + (at[length] == ' ');
-    }
-    return false;
-}
-
 static void print_brief_line(const char *left, const char *text, FILE *out)
 {
     enum { LEFT = 26 };
@@ -198,7 +188,7 @@ static void print_brief_options(const apr_command *command, FILE *out)
     fputs("\n", out);
     for (const apr_option *o = command->options; o != NULL && o->name != NULL && n < MAX_OPTIONS; o++) {
         char left[128];
-        if (command->first != NULL && !is_named(command->first, o->name)) continue;
+        if (command->first != NULL && !apr_is_listed(command->first, o->name)) continue;
         left_text(o, left, sizeof left);
         print_brief_line(left, o->help, out);
         n++;

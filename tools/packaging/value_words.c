@@ -1,5 +1,6 @@
 /* value_words.c - the table of words for operands and values. */
 #include "tools/packaging/value_words.h"
+#include "formats/base/text.h"
 
 #include <string.h>
 
@@ -63,21 +64,10 @@ static const apr_value_word values[] = {
     {NULL},
 };
 
-static bool is_listed(const char *list, const char *word)
-{
-    const size_t n = strlen(word);
-    for (const char *at = list; *at != '\0';) {
-        const size_t length = strcspn(at, " ");
-        if (length == n && strncmp(at, word, n) == 0) return true;
-        at += length + (at[length] == ' ');
-    }
-    return false;
-}
-
 static const apr_value_word *find(const apr_value_word *table, const char *word, const char *of)
 {
     for (; table->word != NULL; table++)
-        if (strcmp(table->word, word) == 0 && (table->of == NULL || is_listed(table->of, of))) return table;
+        if (strcmp(table->word, word) == 0 && (table->of == NULL || apr_is_listed(table->of, of))) return table;
     return NULL;
 }
 

@@ -36,3 +36,15 @@ char *apr_answer_document(apr_json_text *body, apr_status status, const apr_erro
     free(members);
     return text;
 }
+
+apr_status apr_json_write(apr_json_text *json, const char *end, apr_out *out, const char *what, apr_error *err)
+{
+    size_t n = 0;
+    char *const text = apr_json_text_take(json, &n);
+
+    if (text == NULL) return apr_no_memory(err, what);
+    apr_status status = apr_out_write(out, text, n, NULL, err);
+    if (status == APR_OK && *end != '\0') status = apr_out_write(out, end, strlen(end), NULL, err);
+    free(text);
+    return status;
+}

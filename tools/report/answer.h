@@ -9,6 +9,7 @@
 
 #include "formats/base/json.h"
 #include "formats/base/status.h"
+#include "formats/files/out.h"
 
 typedef struct apr_answer {
     bool json;
@@ -18,6 +19,8 @@ typedef struct apr_answer {
 void apr_answer_start(apr_answer *answer, bool json);
 /* The object that --json prints, malloc'ed; NULL: no memory. `body` was opened by apr_answer_start, and is used up. */
 char *apr_answer_document(apr_json_text *body, apr_status status, const apr_error *err);
+/* Writes a JSON text that is complete, and `end` after it; uses the text up. what: for "out of memory". */
+apr_status apr_json_write(apr_json_text *json, const char *end, apr_out *out, const char *what, apr_error *err);
 /* Prints the answer or the error, frees the answer, and returns the exit code: the status, or APR_E_IO if stdout cannot be written. */
 int apr_answer_end(apr_answer *answer, const char *tool, apr_status status, const apr_error *err);
 

@@ -229,9 +229,7 @@ void apr_report_member(apr_report *r, const char *key, apr_json_value value)
 
 void apr_report_reals(apr_report *r, const char *key, const double *values, size_t n)
 {
-    apr_report_open(r, key, '[');
-    for (size_t i = 0; i < n; i++) apr_report_member(r, NULL, apr_as_real(values[i]));
-    apr_report_shut(r, ']');
+    if (!r->is_off && r->json != NULL) apr_json_reals(r->json, key, values, n);
 }
 
 void apr_report_open(apr_report *r, const char *key, char bracket)

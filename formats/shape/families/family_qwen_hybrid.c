@@ -1,7 +1,7 @@
 /* family_qwen_hybrid.c - layers with a delta rule between layers of attention: qwen3_next, qwen3_5, qwen3_5_moe (gated attention),
  * kimi_linear and bailing_hybrid (Ling; latent attention).
  *
- * Of Qwen's, the naming schemes differ in more than names: ggml stores norms plus one, A_log as -exp, and convolutions squeezed. Where there are
+ * For Qwen's families the naming schemes differ in more than names: ggml stores norms plus one, A_log as -exp, and convolutions squeezed. Where there are
  * more value heads than key heads it also stores value heads in another order. */
 #include "formats/shape/families/tensor_sets.h"
 #include "formats/shape/family.h"

@@ -10,7 +10,7 @@
 
 /* ---- routing ---- */
 
-/* The choice is float32's, so its part counts in floats. Then the probabilities, and scores and gradients of the chosen. */
+/* Scratch of a row: what the choice in float32 needs, in floats; then the probabilities, and scores and gradients of the chosen experts. */
 static size_t route_work(const apr_grad_call *c)
 {
     const apr_route_shape *const s = &c->args->route.shape;
@@ -18,7 +18,7 @@ static size_t route_work(const apr_grad_call *c)
     return n_floats + (size_t)s->n_experts + 2 * (size_t)s->n_used;
 }
 
-/* The experts of a row, as kernels/ref chooses them, into out[n_used]; the gap behind the weights. */
+/* The experts of a row, as kernels/ref chooses them, into out[n_used], and the gap after the weights. */
 static void choose_experts(const apr_grad_call *c, const num *logits, num *out)
 {
     const apr_route_shape *const s = &c->args->route.shape;
@@ -94,7 +94,7 @@ static void route_forward(const apr_grad_call *c)
     }
 }
 
-/* The gradient by the scores of the chosen: in place of that by their weights. Adds that by the experts' scales. */
+/* Replaces the gradient by the chosen experts' weights with that by their scores, and adds the gradient by the experts' scales. */
 static void backward_normalised(const apr_grad_call *c, const num *chosen, const num *scores, num *d)
 {
     const apr_route_shape *const s = &c->args->route.shape;
@@ -227,7 +227,7 @@ static void expert_product(const expert *x, int which, const num *in, int64_t n_
     multiply(x->c, &y);
 }
 
-/* d_in += d_out * matrix;  the matrix' and the bias' gradients. */
+/* d_in += d_out * matrix; adds to the gradients of the matrix and of the bias. */
 static void expert_product_backward(const expert *x, int which, const num *in, const num *d_out, int64_t n_in, int64_t n_out, num *d_in)
 {
     const product dx = {.a = rows_of(d_out, n_out),
@@ -312,7 +312,7 @@ static num dot(const num *a, const num *b, int64_t n)
     return sum;
 }
 
-/* The outputs' gradient; and, where they are weighted, that of the weights. */
+/* The gradient of the outputs and, where outputs are weighted, of the weights. */
 static void expert_backward_outputs(const expert *x)
 {
     const apr_experts_args *const a = &x->c->args->experts;

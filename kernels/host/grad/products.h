@@ -1,7 +1,7 @@
 /* products.h - C += A B for matrices with any strides: all three products of a linear layer and of attention.
  *
- * C is divided into blocks, one a thread at a time. A block copies what it reads of A and B into tiles, a part of the depth after the
- * other. Each number of C is a sum over one part of the depth, added to those of the parts before: the same bits for any number of threads. */
+ * C is divided into blocks, and a thread takes one at a time. A block copies what it reads of A and B into tiles, one part of the depth
+ * at a time. Each number of C is a sum over one part of the depth, added to those of the parts before: the same bits for any number of threads. */
 #ifndef APR_KERNELS_HOST_GRAD_PRODUCTS_H
 #define APR_KERNELS_HOST_GRAD_PRODUCTS_H
 

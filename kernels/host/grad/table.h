@@ -15,7 +15,7 @@ static void to_floats(const void *from, int64_t n, float *to)
     for (int64_t i = 0; i < n; i++) to[i] = (float)((const num *)from)[i];
 }
 
-/* Numbers that are not finite are rare: pieces are looked at as a whole first, which vectors can do. */
+/* Numbers that are not finite are rare, so each piece is first checked as a whole, with vectors. */
 static int64_t first_not_finite(const void *x, int64_t n)
 {
     enum { PIECE = 256 };

@@ -158,7 +158,7 @@ static uint64_t random_bits(uint64_t *seed)
     return z ^ (z >> 31);
 }
 
-/* Each window once before any comes again, in another order each time. */
+/* Draws each window once before any window is drawn again, in a new order each time. */
 static int64_t next_window(draw *w)
 {
     for (int64_t i = w->n - 1; i > 0 && w->next == 0; i--) {
@@ -291,7 +291,7 @@ apr_status apr_distill_verdict(const apr_distill *d, apr_error *err)
 
 /* ---- the trained model ---- */
 
-/* The trained numbers replace the tensor's; the original bytes of what has no exact inverse are not its origin any more. */
+/* The trained numbers replace the tensor's. Originals that were kept for steps without an exact inverse are dropped: they no longer belong to it. */
 static void replace_tensor(apr_model *view, const apr_model *student, const apr_tensor *tensor, const uint8_t *bytes, bool *is_dropped)
 {
     apr_tensor *const t = &view->tensors[tensor - student->tensors];

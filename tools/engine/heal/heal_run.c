@@ -54,7 +54,7 @@ struct apr_heal_run {
     double *before, *best, *now; /* [judge.n_windows] divergences */
 
     /* the finished file */
-    apr_input_owner owner;        /* apart from the inputs of the run: the file is replaced */
+    apr_input_owner owner;        /* separate from the inputs of the run: the file is replaced */
     apr_model file, stored, view; /* as opened; with the blocks in training; its canonical view */
     apr_trained trained;
     int64_t n_done; /* steps */
@@ -200,7 +200,7 @@ static apr_status order_windows(apr_heal_run *run, apr_error *err)
 
 static apr_status open_run(apr_heal_run *run, apr_error *err)
 {
-    APR_TRY(apr_feedback_without_provenance(&run->between, run->conversion, err));
+    APR_TRY(apr_view_without_provenance(&run->between, &run->conversion->view, err));
     APR_TRY(apr_canonical(&run->source, &run->between, err));
     if (run->request.judge != NULL || run->request.text != NULL) APR_TRY(apr_tokenizer_of_model(&run->tokenizer, &run->source, err));
     APR_TRY(check_texts(run, err));

@@ -137,4 +137,10 @@ apr_status apr_library_load(aprkit_model *model, apr_error *err);
 apr_progress apr_library_progress(apr_library_listener *listener);
 void apr_library_note(const apr_library_listener *listener, const char *sentence);
 
+/* The library's failure as the tools state it. */
+static inline apr_status apr_library_failed(const aprkit_error *error, apr_error *err)
+{
+    return apr_fail(err, (apr_status)error->status, "%s", error->text);
+}
+
 #endif

@@ -6,18 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-apr_status apr_feedback_without_provenance(apr_model *between, const apr_conversion *c, apr_error *err)
-{
-    APR_TRY(apr_view_copy(between, &c->view, 0, err));
-    for (size_t i = 0; i < between->n_tensors; i++) {
-        apr_tensor *const t = &between->tensors[i];
-        t->origin_name = t->origin_kept = NULL;
-        t->origins = NULL;
-        t->origin_chain = (apr_chain){0};
-    }
-    return APR_OK;
-}
-
 int64_t apr_feedback_matrices(const apr_tensor *tensor) { return tensor->rank == 3 ? tensor->dims[0] : 1; }
 
 /* Do the steps leave columns in place? *picked: the matrix that they take out of a stack, or -1. */

@@ -23,13 +23,10 @@ typedef struct apr_feedback_links {
     size_t n_links;
 } apr_feedback_links;
 
-/* session: runs the canonical view of apr_feedback_without_provenance's copy. */
+/* session: runs the canonical view of apr_view_without_provenance's copy of the conversion's. */
 apr_status apr_feedback_links_of(apr_feedback_links *links, const apr_conversion *conversion, const apr_session *session,
                                  const apr_layer_inputs *inputs, apr_error *err);
 void apr_feedback_links_close(apr_feedback_links *links);
-
-/* A copy of the conversion's view without provenance; the caller makes its canonical view. */
-apr_status apr_feedback_without_provenance(apr_model *between, const apr_conversion *conversion, apr_error *err);
 
 /* The links of one item: *first, and their number as the result. */
 size_t apr_feedback_links_of_item(const apr_feedback_links *links, size_t item, size_t *first);

@@ -204,7 +204,7 @@ static apr_status open_all(apr_feedback_run *run, apr_error *err)
 {
     const apr_feedback_request *const r = &run->request;
 
-    APR_TRY(apr_feedback_without_provenance(&run->between, run->conversion, err));
+    APR_TRY(apr_view_without_provenance(&run->between, &run->conversion->view, err));
     APR_TRY(apr_canonical(&run->model, &run->between, err));
     if (r->calibration != NULL) APR_TRY(read_text(run, err));
     APR_TRY(open_session(run, err));
@@ -343,11 +343,10 @@ static apr_device_sums *device_sums_of(const apr_feedback_run *run, size_t input
     return &run->device_sums[run->first_sum[input] + expert];
 }
 
-static int64_t experts_of(const apr_layer_input *input) { return input->n_experts > 0 ? input->n_experts : 1; }
-
 static uint64_t input_bytes(const apr_feedback_run *run, const apr_layer_input *input)
 {
-    return (uint64_t)experts_of(input) * (run->gpu != NULL ? apr_device_sums_bytes(input->width) : apr_hessian_bytes(input->width));
+    return (uint64_t)apr_layer_input_matrices(input) *
+           (run->gpu != NULL ? apr_device_sums_bytes(input->width) : apr_hessian_bytes(input->width));
 }
 
 uint64_t apr_feedback_run_memory(const apr_feedback_run *run)
@@ -358,7 +357,7 @@ uint64_t apr_feedback_run_memory(const apr_feedback_run *run)
 
 static void drop_sums(apr_feedback_run *run, size_t input)
 {
-    for (int64_t e = 0; e < experts_of(&run->inputs.inputs[input]); e++) {
+    for (int64_t e = 0; e < apr_layer_input_matrices(&run->inputs.inputs[input]); e++) {
         if (run->prepared_from == sums_of(run, input, e)->sum) run->prepared_from = NULL;
         if (run->prepared_there == device_sums_of(run, input, e)->at) run->prepared_there = NULL;
         apr_hessian_close(sums_of(run, input, e));

@@ -210,8 +210,6 @@ static char *terms_of(const apr_feedback_run *run, size_t *n, apr_error *err)
     return terms;
 }
 
-static int64_t experts_of(const apr_layer_input *input) { return input->n_experts > 0 ? input->n_experts : 1; }
-
 static bool write_sum(FILE *file, size_t input, int64_t expert, const apr_hessian *h)
 {
     const int64_t n = h->sum != NULL ? h->n : 0, head[HEAD] = {(int64_t)input, expert, n, h->n_tokens};
@@ -238,7 +236,7 @@ static bool write_sums(void *user, FILE *file)
     bool good = true;
 
     for (size_t input = 0; input < run->inputs.n_inputs && good; input++)
-        for (int64_t e = 0; w->wanted[input] && good && e < experts_of(&run->inputs.inputs[input]); e++)
+        for (int64_t e = 0; w->wanted[input] && good && e < apr_layer_input_matrices(&run->inputs.inputs[input]); e++)
             good = write_sum(file, input, e, &run->sums[run->first_sum[input] + (size_t)e]);
     return good;
 }
@@ -279,7 +277,7 @@ static bool read_input(FILE *file, apr_feedback_run *run, const bool *wanted, co
     int64_t head[HEAD];
 
     memcpy(head, first, sizeof head);
-    for (int64_t e = 0; e < experts_of(f); e++) {
+    for (int64_t e = 0; e < apr_layer_input_matrices(f); e++) {
         const bool is_next = e == 0 || fread(head, sizeof head, 1, file) == 1;
         const bool fits = is_next && head[0] == first[0] && head[1] == e && (head[2] == 0 || head[2] == f->width) && head[3] >= 0;
         if (!fits || !read_sum(file, takes ? &run->sums[run->first_sum[input] + (size_t)e] : NULL, head[2], head[3])) return false;
@@ -290,7 +288,8 @@ static bool read_input(FILE *file, apr_feedback_run *run, const bool *wanted, co
 
 static void forget(apr_feedback_run *run, size_t input)
 {
-    for (int64_t e = 0; e < experts_of(&run->inputs.inputs[input]); e++) apr_hessian_close(&run->sums[run->first_sum[input] + (size_t)e]);
+    for (int64_t e = 0; e < apr_layer_input_matrices(&run->inputs.inputs[input]); e++)
+        apr_hessian_close(&run->sums[run->first_sum[input] + (size_t)e]);
 }
 
 static void read_all(FILE *file, apr_feedback_run *run, const bool *wanted)

@@ -107,7 +107,6 @@ static apr_status load(const char *folder, const char *key, apr_compare_figures 
 static apr_status write_figures(apr_out *out, const apr_compare_figures *f, apr_error *err)
 {
     apr_json_text json = {0};
-    size_t n = 0;
 
     apr_json_open(&json, NULL, '{');
     apr_json_int(&json, "aprrun_compare", 1);
@@ -116,11 +115,7 @@ static apr_status write_figures(apr_out *out, const apr_compare_figures *f, apr_
     apr_json_int(&json, "positions", f->n_positions);
     apr_json_int(&json, "window", f->window);
     apr_json_close(&json, '}');
-    char *const text = apr_json_text_take(&json, &n);
-    if (text == NULL) return apr_no_memory(err, "the figures");
-    const apr_status status = apr_out_write(out, text, n, NULL, err);
-    free(text);
-    return status;
+    return apr_json_write(&json, "", out, "the figures", err);
 }
 
 static apr_status save(const char *folder, const char *key, const apr_compare_figures *figures, apr_error *err)

@@ -126,8 +126,6 @@ static int on_progress(void *user, const aprkit_progress *p)
     return 0;
 }
 
-static apr_status failed(const aprkit_error *error, apr_error *err) { return apr_fail(err, (apr_status)error->status, "%s", error->text); }
-
 /* --- the answer --- */
 
 static apr_status write_page(const verification *v, const aprkit_report *report, apr_error *err)
@@ -140,7 +138,7 @@ static apr_status write_page(const verification *v, const aprkit_report *report,
     aprkit_error error;
     size_t n;
 
-    if (aprkit_report_html(report, &page, &html, &n, &error) != APRKIT_OK) return failed(&error, err);
+    if (aprkit_report_html(report, &page, &html, &n, &error) != APRKIT_OK) return apr_library_failed(&error, err);
     const apr_status status = apr_out_write(v->page, html, n, NULL, err);
     aprkit_free(html);
     return status;
@@ -185,7 +183,7 @@ static apr_status check_and_show(verification *v, apr_error *err)
 
     const int result = aprkit_verify(&report, v->model, v->reference, &options, &error);
     if (v->is_counting) apr_meter_end(&v->meter);
-    const apr_status status = result == APRKIT_OK ? show(v, report, err) : failed(&error, err);
+    const apr_status status = result == APRKIT_OK ? show(v, report, err) : apr_library_failed(&error, err);
     aprkit_report_close(report);
     return status;
 }
@@ -196,8 +194,8 @@ static apr_status open_inputs(verification *v, apr_error *err)
     const aprkit_model_options mapped = {.size = sizeof mapped, .map = 1}; /* tools/report/guard.h handles SIGBUS */
     aprkit_error error;
 
-    if (aprkit_model_open(&v->model, v->call->operands[0], &mapped, &error) != APRKIT_OK) return failed(&error, err);
-    if (aprkit_model_open(&v->reference, v->options->ref, &mapped, &error) != APRKIT_OK) return failed(&error, err);
+    if (aprkit_model_open(&v->model, v->call->operands[0], &mapped, &error) != APRKIT_OK) return apr_library_failed(&error, err);
+    if (aprkit_model_open(&v->reference, v->options->ref, &mapped, &error) != APRKIT_OK) return apr_library_failed(&error, err);
     return v->options->text != NULL ? apr_text_input_open(&v->text, v->options->text, err) : APR_OK;
 }
 

@@ -343,18 +343,12 @@ static bool is_page(const char *path)
 static apr_status write_json(const outcome *o, const apr_quant_sums *sums, apr_out *out, apr_error *err)
 {
     apr_json_text json = {0};
-    size_t n = 0;
 
     apr_json_open(&json, NULL, '{');
     outcome_json(&json, o);
     apr_quant_sums_json(&json, sums);
     apr_json_close(&json, '}');
-    char *const text = apr_json_text_take(&json, &n);
-    if (text == NULL) return apr_no_memory(err, "the report");
-    apr_status status = apr_out_write(out, text, n, NULL, err);
-    if (status == APR_OK) status = apr_out_write(out, "\n", 1, NULL, err);
-    free(text);
-    return status;
+    return apr_json_write(&json, "\n", out, "the report", err);
 }
 
 enum { MOST_TENSORS_OF_A_PAGE = 4000 }; /* whose JSON a page has; of more it would be several MB */

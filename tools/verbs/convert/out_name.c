@@ -2,6 +2,7 @@
 #include "tools/verbs/convert/out_name.h"
 
 #include "formats/base/text.h"
+#include "formats/files/map.h"
 #include "tools/cli/nearest.h"
 #include "tools/cli/type_words.h"
 #include "tools/cli/typed.h"
@@ -11,13 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/stat.h>
-
-static bool is_folder(const char *path)
-{
-    struct stat st;
-    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
-}
 
 static const char *last_part(const char *path)
 {
@@ -40,7 +34,7 @@ static const char *suffix_of(const char *path)
 bool apr_out_name_makes_a_folder(const char *out)
 {
     const size_t n = strlen(out);
-    return n > 0 && out[n - 1] != '/' && !is_folder(out) && suffix_of(out) == NULL;
+    return n > 0 && out[n - 1] != '/' && !apr_is_folder(out) && suffix_of(out) == NULL;
 }
 
 char *apr_out_name_stem(const char *path)
@@ -157,15 +151,15 @@ static apr_status refuse_suffix(const apr_call *call, const char *out, const cha
 
 apr_status apr_out_name_check(const apr_call *call, const char *in, const char *out, apr_format produce, apr_error *err)
 {
-    const apr_type_word type = strchr(out, '/') == NULL && !is_folder(out) ? apr_type_spelled(out) : (apr_type_word){0};
+    const apr_type_word type = strchr(out, '/') == NULL && !apr_is_folder(out) ? apr_type_spelled(out) : (apr_type_word){0};
     const char *const dot = suffix_of(out);
 
     if (strcmp(in, "-") == 0) return apr_fail(err, APR_E_USAGE, "a model cannot be read from a pipe; save it to a file first");
     if (strcmp(out, "-") == 0) return refuse_pipe(call, in, err);
     const apr_format format = apr_format_of_path(out);
-    if (apr_format_suffix(produce) != NULL && (*last_part(out) == '\0' || is_folder(out)))
+    if (apr_format_suffix(produce) != NULL && (*last_part(out) == '\0' || apr_is_folder(out)))
         return apr_fail(err, APR_E_USAGE, "%s: is a folder; OUT must end in %s", out, apr_format_suffix(produce));
-    if (*last_part(out) == '\0' || is_folder(out)) return APR_OK;
+    if (*last_part(out) == '\0' || apr_is_folder(out)) return APR_OK;
     if (apr_format_suffix(format) != NULL && (produce == APR_FORMAT_NONE || produce == format)) return APR_OK;
     if (type.kind == APR_TYPE_IS && strpbrk(out, "0123456789") != NULL) return refuse_type(call, in, out, type.name, err);
     return dot != NULL ? refuse_suffix(call, out, dot, produce, err) : APR_OK;

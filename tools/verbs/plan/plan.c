@@ -6,7 +6,7 @@
 #include "tools/engine/library/handles.h"
 #include "tools/engine/plan/advice.h"
 #include "tools/engine/plan/parts.h"
-#include "tools/report/table.h"
+#include "tools/report/report.h"
 #include "tools/report/terminal.h"
 #include "tools/report/text.h"
 #include "tools/verbs/plan/plan_grid.h"
@@ -94,45 +94,34 @@ static const char *const examples[] = {
 
 static apr_status list_gpus(const apr_call *call, apr_error *err)
 {
-    static const apr_column columns[] = {{"name", false},
-                                         {"GPU", false},
-                                         {"memory", true},
-                                         {"SMs", true, .drops = true},
+    static const apr_column columns[] = {{"name", .key = "name"},
+                                         {"GPU"},
+                                         {"memory", true, .key = "vram_bytes"},
+                                         {"SMs", true, .drops = true, .key = "sms"},
                                          {"capability", true},
                                          {"GB/s", true, .drops = true},
-                                         {"context", true, .drops = true}};
-    apr_json_text *const json = &call->answer->body;
-    apr_table table;
+                                         {"context", true, .drops = true, .key = "context_bytes"}};
+    apr_report r;
     char size[APR_SMALL_TEXT];
 
-    if (call->answer->json) {
-        apr_json_open(json, "gpus", '[');
-        for (size_t i = 0; i < apr_n_gpus; i++) {
-            const apr_gpu *const g = &apr_gpus[i];
-            apr_json_open(json, NULL, '{');
-            apr_json_string(json, "name", g->name, strlen(g->name));
-            apr_json_uint(json, "vram_bytes", apr_gpu_vram_bytes(g));
-            apr_json_int(json, "sms", g->n_sms);
-            apr_json_int(json, "major", g->major);
-            apr_json_int(json, "minor", g->minor);
-            apr_json_uint(json, "context_bytes", apr_gpu_context_bytes(g, APR_DEFAULT_STACK_BYTES));
-            apr_json_close(json, '}');
-        }
-        apr_json_close(json, ']');
-        return APR_OK;
-    }
-    apr_table_start(&table, columns, sizeof columns / sizeof *columns);
+    apr_report_start(&r, call->answer, err);
+    apr_report_table(&r, "", "gpus", columns, sizeof columns / sizeof *columns);
     for (size_t i = 0; i < apr_n_gpus; i++) {
         const apr_gpu *const g = &apr_gpus[i];
-        apr_table_cell(&table, "%s", g->name);
-        apr_table_cell(&table, "%s", g->label);
-        apr_table_cell(&table, "%s", apr_size_text(size, apr_gpu_vram_bytes(g)));
-        apr_table_cell(&table, "%d", g->n_sms);
-        apr_table_cell(&table, "%d.%d", g->major, g->minor);
-        apr_table_cell(&table, "%d", g->bandwidth_gbs);
-        apr_table_cell(&table, "%s", apr_size_text(size, apr_gpu_context_bytes(g, APR_DEFAULT_STACK_BYTES)));
+        const uint64_t vram = apr_gpu_vram_bytes(g), context = apr_gpu_context_bytes(g, APR_DEFAULT_STACK_BYTES);
+        apr_report_row(&r);
+        apr_report_cell(&r, apr_as_text(g->name), "%s", g->name);
+        apr_report_cell(&r, apr_as_absent(), "%s", g->label);
+        apr_report_cell(&r, apr_as_uint(vram), "%s", apr_size_text(size, vram));
+        apr_report_cell(&r, apr_as_int(g->n_sms), "%d", g->n_sms);
+        apr_report_member(&r, "major", apr_as_int(g->major));
+        apr_report_member(&r, "minor", apr_as_int(g->minor));
+        apr_report_cell(&r, apr_as_absent(), "%d.%d", g->major, g->minor);
+        apr_report_cell(&r, apr_as_absent(), "%d", g->bandwidth_gbs);
+        apr_report_cell(&r, apr_as_uint(context), "%s", apr_size_text(size, context));
     }
-    return apr_table_print(&table, stdout, 2, err);
+    apr_report_close(&r);
+    return apr_report_end(&r);
 }
 
 /* A name that several GPUs have, as "a100": suggests the first of them. */
@@ -193,24 +182,29 @@ static apr_status choose_device(apr_plan_question *q, const apr_call *call, apr_
 
 static const char *place_name(apr_place on) { return on == APR_ON_DEVICE ? "device" : "host"; }
 
-static apr_status print_lines(const apr_plan *plan, apr_error *err)
+/* Every line, and in text the total. */
+static void report_lines(apr_report *r, const apr_plan *plan)
 {
-    static const apr_column columns[] = {{"line", false}, {"size", true}, {"on", false}, {"why", false}};
-    apr_table table;
+    static const apr_column columns[] = {{"line"}, {"size", true, .key = "bytes"}, {"on", .key = "on"}, {"why", .key = "reason"}};
     char size[APR_SMALL_TEXT];
 
-    apr_table_start(&table, columns, sizeof columns / sizeof *columns);
+    apr_report_table(r, "", "lines", columns, sizeof columns / sizeof *columns);
     for (size_t i = 0; i < plan->n_lines; i++) {
         const apr_plan_line *const line = &plan->lines[i];
-        apr_table_cell(&table, "%s", line->label);
-        apr_table_cell(&table, "%s", apr_size_text(size, line->bytes));
-        apr_table_cell(&table, "%s", place_name(line->on));
-        apr_table_cell(&table, "%s", line->reason);
+        apr_report_row(r);
+        apr_report_member(r, "id", apr_as_text(line->key));
+        apr_report_cell(r, apr_as_absent(), "%s", line->label);
+        apr_report_cell(r, apr_as_uint(line->bytes), "%s", apr_size_text(size, line->bytes));
+        apr_report_cell(r, apr_as_text(place_name(line->on)), "%s", place_name(line->on));
+        apr_report_cell(r, apr_as_text(line->reason), "%s", line->reason);
     }
-    apr_table_cell(&table, "total");
-    apr_table_cell(&table, "%s", apr_size_text(size, plan->taken_bytes));
-    apr_table_cell(&table, "%s", plan->is_shared ? "shared" : place_name(plan->judged));
-    return apr_table_print(&table, stdout, 2, err);
+    if (r->json == NULL) {
+        apr_report_row(r);
+        apr_report_cell(r, apr_as_absent(), "total");
+        apr_report_cell(r, apr_as_absent(), "%s", apr_size_text(size, plan->taken_bytes));
+        apr_report_cell(r, apr_as_absent(), "%s", plan->is_shared ? "shared" : place_name(plan->judged));
+    }
+    apr_report_close(r);
 }
 
 /* "attention 1.53 GiB, feed-forward 10.62 GiB": the lines of a part. For a single one its label, or its reason where the part's name says what
@@ -234,7 +228,7 @@ static void lines_text(const apr_plan *plan, apr_plan_part part, char *text, siz
 }
 
 /* A row for the part of the i-th line, if the line is the first of its part. */
-static void add_part(apr_table *table, const apr_plan *plan, size_t i)
+static void report_part(apr_report *r, const apr_plan *plan, size_t i)
 {
     const apr_plan_part part = apr_plan_part_of(&plan->lines[i]);
     char size[APR_SMALL_TEXT], lines[1024];
@@ -246,29 +240,31 @@ static void add_part(apr_table *table, const apr_plan *plan, size_t i)
         bytes = apr_saturating_add(bytes, plan->lines[j].bytes);
     }
     lines_text(plan, part, lines, sizeof lines);
-    apr_table_cell(table, "%s", apr_plan_part_names[part]);
-    apr_table_cell(table, "%s", apr_size_text(size, bytes));
-    apr_table_cell(table, "%s", lines);
+    apr_report_row(r);
+    apr_report_cell(r, apr_as_absent(), "%s", apr_plan_part_names[part]);
+    apr_report_cell(r, apr_as_absent(), "%s", apr_size_text(size, bytes));
+    apr_report_cell(r, apr_as_absent(), "%s", lines);
 }
 
-static apr_status print_summary(const apr_plan *plan, apr_error *err)
+/* A row for each part, in text. */
+static void report_summary(apr_report *r, const apr_plan *plan)
 {
-    static const apr_column columns[] = {{NULL, false}, {NULL, true}, {NULL, false}};
-    apr_table table;
+    static const apr_column columns[] = {{NULL}, {NULL, true}, {NULL}};
     char size[APR_SMALL_TEXT];
 
-    apr_table_start(&table, columns, sizeof columns / sizeof *columns);
-    for (size_t i = 0; i < plan->n_lines; i++) add_part(&table, plan, i);
-    apr_table_cell(&table, "total");
-    apr_table_cell(&table, "%s", apr_size_text(size, plan->taken_bytes));
-    apr_table_cell(&table, "%s",
-                   plan->is_shared                 ? "of the shared memory"
-                   : plan->judged == APR_ON_DEVICE ? "on the device"
-                                                   : "on the host");
-    return apr_table_print(&table, stdout, 2, err);
+    apr_report_table(r, "", NULL, columns, sizeof columns / sizeof *columns);
+    for (size_t i = 0; i < plan->n_lines; i++) report_part(r, plan, i);
+    apr_report_row(r);
+    apr_report_cell(r, apr_as_absent(), "total");
+    apr_report_cell(r, apr_as_absent(), "%s", apr_size_text(size, plan->taken_bytes));
+    apr_report_cell(r, apr_as_absent(), "%s",
+                    plan->is_shared                 ? "of the shared memory"
+                    : plan->judged == APR_ON_DEVICE ? "on the device"
+                                                    : "on the host");
+    apr_report_close(r);
 }
 
-static void print_verdict(const apr_plan *plan)
+static void print_verdict(apr_report *r, const apr_plan *plan)
 {
     char taken[APR_SMALL_TEXT], size[APR_SMALL_TEXT], budget[APR_SMALL_TEXT], count[APR_SMALL_TEXT], own[48] = "";
 
@@ -277,66 +273,23 @@ static void print_verdict(const apr_plan *plan)
     apr_size_text(taken, plan->taken_bytes);
     if (plan->own_ctx > 0) snprintf(own, sizeof own, ", the model's own: %s", apr_count_text(count, plan->own_ctx));
     if (plan->fits)
-        printf("\nfits in %s (%s used); largest context that fits: %s%s\n", budget, taken,
-               plan->max_ctx >= APR_ANY_CONTEXT ? "any" : apr_count_text(count, plan->max_ctx), own);
+        apr_report_print(r, "\nfits in %s (%s used); largest context that fits: %s%s\n", budget, taken,
+                         plan->max_ctx >= APR_ANY_CONTEXT ? "any" : apr_count_text(count, plan->max_ctx), own);
     else
-        printf("\ndoes not fit: needs %s of %s (%s over, at '%s')\n", taken, budget, apr_size_text(size, plan->short_bytes),
-               plan->breaking >= 0 ? plan->lines[plan->breaking].label : "?");
+        apr_report_print(r, "\ndoes not fit: needs %s of %s (%s over, at '%s')\n", taken, budget, apr_size_text(size, plan->short_bytes),
+                         plan->breaking >= 0 ? plan->lines[plan->breaking].label : "?");
 }
 
-static void common_json(apr_json_text *json, const apr_plan *plan, bool fits)
+static void put_memory(apr_report *r, const apr_plan *plan)
 {
-    apr_json_bool(json, "fits", fits);
-    apr_json_int(json, "ctx", plan->n_ctx);
-    apr_json_int(json, "batch", plan->n_batch);
-    if (apr_plan_is_beyond_model(plan)) apr_json_bool(json, "ctx_beyond_model", true);
-    apr_json_int(json, "sequences", plan->n_sequences);
-    apr_json_string(json, "kv", apr_dtypes[plan->kv_dtype].name, strlen(apr_dtypes[plan->kv_dtype].name));
-}
-
-static void memory_json(apr_json_text *json, const apr_plan *plan)
-{
-    apr_json_uint(json, "budget_bytes", plan->budget_bytes);
-    apr_json_uint(json, "device_bytes", plan->device_bytes);
-    apr_json_uint(json, "host_bytes", plan->host_bytes);
-    apr_json_uint(json, "short_bytes", plan->short_bytes);
-    apr_json_int(json, "max_ctx", plan->max_ctx);
-    if (plan->own_ctx > 0) apr_json_int(json, "model_ctx", plan->own_ctx);
-    if (plan->is_shared) apr_json_bool(json, "shared_memory", true);
-    if (plan->breaking >= 0) apr_json_string(json, "breaking", plan->lines[plan->breaking].key, strlen(plan->lines[plan->breaking].key));
-    apr_json_open(json, "lines", '[');
-    for (size_t i = 0; i < plan->n_lines; i++) {
-        const apr_plan_line *const line = &plan->lines[i];
-        const char *const on = place_name(line->on);
-        apr_json_open(json, NULL, '{');
-        apr_json_string(json, "id", line->key, strlen(line->key));
-        apr_json_uint(json, "bytes", line->bytes);
-        apr_json_string(json, "on", on, strlen(on));
-        apr_json_string(json, "reason", line->reason, strlen(line->reason));
-        apr_json_close(json, '}');
-    }
-    apr_json_close(json, ']');
-}
-
-static void plans_json(apr_json_text *json, const apr_plans *plans)
-{
-    const int n = plans->partition.n_places;
-
-    common_json(json, plans->plans, apr_plans_fit(plans));
-    if (n == 1) {
-        memory_json(json, plans->plans);
-        return;
-    }
-    apr_json_open(json, "places", '[');
-    for (int i = 0; i < n; i++) {
-        const char *const on = place_name(plans->plans[i].judged);
-        apr_json_open(json, NULL, '{');
-        apr_json_string(json, "on", on, strlen(on));
-        apr_json_bool(json, "fits", plans->plans[i].fits);
-        memory_json(json, &plans->plans[i]);
-        apr_json_close(json, '}');
-    }
-    apr_json_close(json, ']');
+    apr_report_member(r, "budget_bytes", apr_as_uint(plan->budget_bytes));
+    apr_report_member(r, "device_bytes", apr_as_uint(plan->device_bytes));
+    apr_report_member(r, "host_bytes", apr_as_uint(plan->host_bytes));
+    apr_report_member(r, "short_bytes", apr_as_uint(plan->short_bytes));
+    apr_report_member(r, "max_ctx", apr_as_int(plan->max_ctx));
+    if (plan->own_ctx > 0) apr_report_member(r, "model_ctx", apr_as_int(plan->own_ctx));
+    if (plan->is_shared) apr_report_member(r, "shared_memory", apr_as_bool(true));
+    if (plan->breaking >= 0) apr_report_member(r, "breaking", apr_as_text(plan->lines[plan->breaking].key));
 }
 
 /* "q4_k_m" as asked for; or "types as stored", for a config.json alone with what it says about them. */
@@ -359,43 +312,90 @@ static bool is_multimodal(const apr_plan_question *q)
     return hf_class != NULL && strstr(hf_class, "ForConditionalGeneration") != NULL;
 }
 
-/* "GPU 0", "host": the heading of one place's plan when there are several. */
-static void print_heading(const apr_plan_question *q, const apr_plans *plans, int place)
+/* What was planned: in text the title. */
+static void report_run(apr_report *r, const apr_plan_question *q, const char *path, bool is_config_alone, const apr_plans *plans)
 {
-    if (plans->partition.n_places == 1) return;
-    if (plans->partition.on[place] == APR_ON_DEVICE)
-        printf("%sGPU %d%s%s:\n", place > 0 ? "\n" : "", q->ordinals[place], q->n_named > 1 ? ", " : "",
-               q->n_named > 1 ? q->gpus[place].label : "");
-    else printf("\nhost (offloaded part):\n");
+    const apr_plan *const plan = plans->plans;
+    const char *const kv = apr_dtypes[plan->kv_dtype].name;
+    char types[256];
+
+    apr_report_print(r, "%s%s: %s, %s, context %lld, batch %lld, %lld sequence%s, %s keys and values\n\n", apr_printable(path),
+                     is_config_alone ? " (the folder has no weights)" : "", apr_printable(q->program.architecture),
+                     types_text(q, types, sizeof types), (long long)plan->n_ctx, (long long)plan->n_batch, (long long)plan->n_sequences,
+                     plan->n_sequences == 1 ? "" : "s", kv);
+    apr_report_member(r, "fits", apr_as_bool(apr_plans_fit(plans)));
+    apr_report_member(r, "ctx", apr_as_int(plan->n_ctx));
+    apr_report_member(r, "batch", apr_as_int(plan->n_batch));
+    if (apr_plan_is_beyond_model(plan)) apr_report_member(r, "ctx_beyond_model", apr_as_bool(true));
+    apr_report_member(r, "sequences", apr_as_int(plan->n_sequences));
+    apr_report_member(r, "kv", apr_as_text(kv));
+}
+
+/* "GPU 0", "host": begins one place's plan where there are several. */
+static void open_place(apr_report *r, const apr_plan_question *q, const apr_plans *plans, int place)
+{
+    const bool on_device = plans->partition.on[place] == APR_ON_DEVICE;
+
+    if (!on_device) apr_report_print(r, "\nhost (offloaded part):\n");
+    else
+        apr_report_print(r, "%sGPU %d%s%s:\n", place > 0 ? "\n" : "", q->ordinals[place], q->n_named > 1 ? ", " : "",
+                         q->n_named > 1 ? q->gpus[place].label : "");
+    apr_report_open(r, NULL, '{');
+    apr_report_member(r, "on", apr_as_text(place_name(plans->plans[place].judged)));
+    apr_report_member(r, "fits", apr_as_bool(plans->plans[place].fits));
+}
+
+static void report_places(apr_report *r, const apr_plan_question *q, const apr_plans *plans, bool is_short)
+{
+    const bool is_split = plans->partition.n_places > 1;
+
+    if (is_split) apr_report_open(r, "places", '[');
+    for (int i = 0; i < plans->partition.n_places; i++) {
+        const apr_plan *const plan = &plans->plans[i];
+        if (is_split) open_place(r, q, plans, i);
+        put_memory(r, plan);
+        if (is_short) report_summary(r, plan);
+        else report_lines(r, plan);
+        if (!is_split) continue;
+        print_verdict(r, plan);
+        apr_report_shut(r, '}');
+    }
+    if (is_split) apr_report_shut(r, ']');
+}
+
+static void report_notes(apr_report *r, const apr_plan_question *q)
+{
+    if (!q->is_whole) apr_report_print(r, "\n  the file is cut off: the plan uses what its header says\n");
+    if (is_multimodal(q)) apr_report_print(r, "\n  only the language model is planned: encoders for images or sound are not counted\n");
+    if (q->is_guess)
+        apr_report_print(r, "\n  the CUDA context is that of %s, a GPU of about this size; name yours with --gpu\n", q->gpu->label);
+}
+
+/* What a token costs where there are several places. */
+static void report_link(apr_report *r, const apr_plan_question *q, const apr_plans *plans)
+{
+    const apr_partition_cost each = apr_partition_cost_of(&plans->partition, &q->program, q->host_bytes);
+    char cost[256];
+
+    apr_report_print(r, "\n%s: %s\n", apr_plans_fit(plans) ? "everything fits" : "not everything fits",
+                     apr_cost_text(&each, cost, sizeof cost));
+    apr_report_open(r, "link", '{');
+    apr_report_cost(r, &each);
+    apr_report_shut(r, '}');
 }
 
 /* is_config_alone: the operand is a folder that has no weights, only a config.json */
-static apr_status plan_text(const apr_plan_question *q, bool all_lines, bool is_config_alone, const char *path, const apr_plans *plans,
-                            apr_error *err)
+static void report_plan(apr_report *r, const apr_plan_question *q, bool all_lines, bool is_config_alone, const char *path,
+                        const apr_plans *plans)
 {
-    const apr_plan *const plan = plans->plans;
-    const bool is_short = apr_is_terminal(stdout) && !all_lines;
-    char types[256], cost[256];
+    const bool is_short = r->json == NULL && apr_is_terminal(stdout) && !all_lines;
 
-    printf("%s%s: %s, %s, context %lld, batch %lld, %lld sequence%s, %s keys and values\n\n", apr_printable(path),
-           is_config_alone ? " (the folder has no weights)" : "", apr_printable(q->program.architecture),
-           types_text(q, types, sizeof types), (long long)plan->n_ctx, (long long)plan->n_batch, (long long)plan->n_sequences,
-           plan->n_sequences == 1 ? "" : "s", apr_dtypes[plan->kv_dtype].name);
-    for (int i = 0; i < plans->partition.n_places; i++) {
-        print_heading(q, plans, i);
-        APR_TRY(is_short ? print_summary(&plans->plans[i], err) : print_lines(&plans->plans[i], err));
-        if (plans->partition.n_places > 1) print_verdict(&plans->plans[i]);
-    }
-    if (!q->is_whole) printf("\n  the file is cut off: the plan uses what its header says\n");
-    if (is_multimodal(q)) printf("\n  only the language model is planned: encoders for images or sound are not counted\n");
-    if (q->is_guess) printf("\n  the CUDA context is that of %s, a GPU of about this size; name yours with --gpu\n", q->gpu->label);
-    if (plans->partition.n_places == 1) print_verdict(plan);
-    else {
-        const apr_partition_cost each = apr_partition_cost_of(&plans->partition, &q->program, q->host_bytes);
-        printf("\n%s: %s\n", apr_plans_fit(plans) ? "everything fits" : "not everything fits", apr_cost_text(&each, cost, sizeof cost));
-    }
-    if (is_short) printf("%s--lines shows every line with its reason%s\n", apr_dim(stdout), apr_plain(stdout));
-    return APR_OK;
+    report_run(r, q, path, is_config_alone, plans);
+    report_places(r, q, plans, is_short);
+    report_notes(r, q);
+    if (plans->partition.n_places == 1) print_verdict(r, plans->plans);
+    else report_link(r, q, plans);
+    if (is_short) apr_report_print(r, "%s--lines shows every line with its reason%s\n", apr_dim(stdout), apr_plain(stdout));
 }
 
 /* --- what would fit instead --- */
@@ -445,81 +445,71 @@ static void cost_text(const apr_plan_asked *asked, const apr_plans *plans, const
     }
 }
 
-static void put_text_or_null(apr_json_text *json, const char *key, const char *text)
-{
-    if (text != NULL) apr_json_cstring(json, key, text);
-    else apr_json_null(json, key);
-}
-
-static void advice_json(apr_json_text *json, const apr_advice *a)
+static void put_advice(apr_report *r, const apr_advice *a)
 {
     const apr_remedy *const of = a->of, *const offload = &of[APR_REMEDY_OFFLOAD];
     char text[64];
 
-    if (of[APR_REMEDY_DIRECT].was_tried) apr_json_bool(json, "fits_without_copies", of[APR_REMEDY_DIRECT].fits);
-    if (of[APR_REMEDY_HEADROOM].fits) apr_json_uint(json, "fitting_headroom_bytes", of[APR_REMEDY_HEADROOM].asked.headroom);
-    put_text_or_null(json, "best_kv", of[APR_REMEDY_KV].fits ? apr_dtypes[apr_kv_dtypes[of[APR_REMEDY_KV].asked.kv]].name : NULL);
-    put_text_or_null(json, "best_type", of[APR_REMEDY_TYPE].fits ? of[APR_REMEDY_TYPE].asked.dtype : NULL);
-    if (offload->was_tried && !offload->fits) apr_json_null(json, "smallest_offload");
+    if (of[APR_REMEDY_DIRECT].was_tried) apr_report_member(r, "fits_without_copies", apr_as_bool(of[APR_REMEDY_DIRECT].fits));
+    if (of[APR_REMEDY_HEADROOM].fits) apr_report_member(r, "fitting_headroom_bytes", apr_as_uint(of[APR_REMEDY_HEADROOM].asked.headroom));
+    apr_report_member(r, "best_kv",
+                      apr_as_text_or_null(of[APR_REMEDY_KV].fits ? apr_dtypes[apr_kv_dtypes[of[APR_REMEDY_KV].asked.kv]].name : NULL));
+    apr_report_member(r, "best_type", apr_as_text_or_null(of[APR_REMEDY_TYPE].fits ? of[APR_REMEDY_TYPE].asked.dtype : NULL));
+    if (offload->was_tried && !offload->fits) apr_report_member(r, "smallest_offload", apr_as_null());
     if (!offload->fits) return;
-    apr_json_open(json, "smallest_offload", '{');
-    apr_json_cstring(json, "offload", apr_offload_text(&offload->offload, text, sizeof text));
-    apr_json_uint(json, "host_bytes", offload->offloaded_bytes);
-    apr_cost_json(json, &offload->cost);
-    apr_json_close(json, '}');
+    apr_report_open(r, "smallest_offload", '{');
+    apr_report_member(r, "offload", apr_as_text(apr_offload_text(&offload->offload, text, sizeof text)));
+    apr_report_member(r, "host_bytes", apr_as_uint(offload->offloaded_bytes));
+    apr_report_cost(r, &offload->cost);
+    apr_report_shut(r, '}');
 }
 
-/* A table of single changes; with each of them everything fits. */
-static apr_status advice_text(const apr_plan_asked *asked, const apr_plans *plans, const apr_advice *a, apr_error *err)
+/* Single changes; with each of them everything fits. In text a table. */
+static void report_advice(apr_report *r, const apr_plan_asked *asked, const apr_plans *plans, const apr_advice *a)
 {
-    static const apr_column columns[] = {{"what fits", false}, {"device", true}, {"host", true}, {"what it costs", false}};
-    apr_table table;
+    static const apr_column columns[] = {{"what fits"}, {"device", true}, {"host", true}, {"what it costs"}};
     char option[64], cost[256], size[APR_SMALL_TEXT];
     int n = 0;
 
-    apr_table_start(&table, columns, sizeof columns / sizeof *columns);
-    for (int kind = 0; kind < APR_REMEDIES; kind++) {
-        const apr_remedy *const r = &a->of[kind];
-        if (!r->fits) continue;
-        if (n++ == 0) printf("\n");
-        option_text(r, (apr_remedy_kind)kind, option, sizeof option);
-        cost_text(asked, plans, r, (apr_remedy_kind)kind, cost, sizeof cost);
-        apr_table_cell(&table, "%s", option);
-        apr_table_cell(&table, "%s", apr_size_text(size, r->device_bytes));
-        apr_table_cell(&table, "%s", apr_size_text(size, r->host_bytes));
-        apr_table_cell(&table, "%s", cost);
+    put_advice(r, a);
+    for (int kind = 0; kind < APR_REMEDIES; kind++) n += a->of[kind].fits;
+    if (n == 0) {
+        apr_report_print(r, "  no single change makes it fit: not smaller keys and values, a smaller context or type, nor --offload\n");
+        return;
     }
-    if (n == 0) printf("  no single change makes it fit: not smaller keys and values, a smaller context or type, nor --offload\n");
-    return n > 0 ? apr_table_print(&table, stdout, 2, err) : APR_OK;
+    apr_report_print(r, "\n");
+    apr_report_table(r, "", NULL, columns, sizeof columns / sizeof *columns);
+    for (int kind = 0; kind < APR_REMEDIES; kind++) {
+        const apr_remedy *const of = &a->of[kind];
+        if (!of->fits) continue;
+        option_text(of, (apr_remedy_kind)kind, option, sizeof option);
+        cost_text(asked, plans, of, (apr_remedy_kind)kind, cost, sizeof cost);
+        apr_report_row(r);
+        apr_report_cell(r, apr_as_absent(), "%s", option);
+        apr_report_cell(r, apr_as_absent(), "%s", apr_size_text(size, of->device_bytes));
+        apr_report_cell(r, apr_as_absent(), "%s", apr_size_text(size, of->host_bytes));
+        apr_report_cell(r, apr_as_absent(), "%s", cost);
+    }
+    apr_report_close(r);
 }
-
-static void answer_json(const apr_plan_question *q, apr_json_text *json, const apr_plans *plans)
-{
-    plans_json(json, plans);
-    if (plans->partition.n_places == 1) return;
-    const apr_partition_cost each = apr_partition_cost_of(&plans->partition, &q->program, q->host_bytes);
-    apr_json_open(json, "link", '{');
-    apr_cost_json(json, &each);
-    apr_json_close(json, '}');
-}
-
-static apr_status failed(const aprkit_error *error, apr_error *err) { return apr_fail(err, (apr_status)error->status, "%s", error->text); }
 
 static apr_status answer(aprkit_plan *plan, const apr_call *call, const char *path, apr_error *err)
 {
     apr_plan_question *const q = &plan->question;
     const apr_plans *const plans = &plan->plans;
-    const bool is_config_alone = path != call->operands[0];
+    const bool is_config_alone = path != call->operands[0], fits = aprkit_plan_fits(plan);
     apr_advice advice;
+    apr_report r;
 
-    if (call->answer->json) answer_json(q, &call->answer->body, plans);
-    else APR_TRY(plan_text(q, options_of(call)->lines, is_config_alone, path, plans, err));
+    apr_report_start(&r, call->answer, err);
+    report_plan(&r, q, options_of(call)->lines, is_config_alone, path, plans);
     apr_plan_warn_of_context(plans->plans);
-    if (aprkit_plan_fits(plan)) return APR_OK;
-    apr_question_advise(q, plans, &advice);
-    if (call->answer->json) advice_json(&call->answer->body, &advice);
-    else APR_TRY(advice_text(q->asked, plans, &advice, err));
-    return APR_E_NO;
+    if (!fits) {
+        apr_question_advise(q, plans, &advice);
+        report_advice(&r, q->asked, plans, &advice);
+    }
+    APR_TRY(apr_report_end(&r));
+    return fits ? APR_OK : APR_E_NO;
 }
 
 /* Many plans in a table. */
@@ -549,7 +539,7 @@ static apr_status plan_model(const aprkit_model *model, const apr_plan_question 
     aprkit_plan *plan;
     aprkit_error error;
 
-    if (aprkit_plan_make(&plan, model, &options, &error) != APRKIT_OK) return failed(&error, err);
+    if (aprkit_plan_make(&plan, model, &options, &error) != APRKIT_OK) return apr_library_failed(&error, err);
     const apr_status status = has_table(call) ? answer_table(plan, call, path, err) : answer(plan, call, path, err);
     aprkit_plan_close(plan);
     return status;
@@ -569,7 +559,7 @@ static apr_status run(const apr_call *call, apr_error *err)
     const char *const config = apr_config_only_path(call->operands[0], text, sizeof text);
     const char *const path = config != NULL ? config : call->operands[0];
     APR_TRY(choose_devices(&q, call, err));
-    if (aprkit_model_open(&model, path, &head, &error) != APRKIT_OK) return failed(&error, err);
+    if (aprkit_model_open(&model, path, &head, &error) != APRKIT_OK) return apr_library_failed(&error, err);
     const apr_status status = plan_model(model, &q, call, path, err);
     aprkit_model_close(model);
     return status;

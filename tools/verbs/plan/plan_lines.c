@@ -31,10 +31,10 @@ char *apr_cost_text(const apr_partition_cost *cost, char *text, size_t n_bytes)
     return text;
 }
 
-void apr_cost_json(apr_json_text *json, const apr_partition_cost *cost)
+void apr_report_cost(apr_report *r, const apr_partition_cost *cost)
 {
-    apr_json_uint(json, "to_devices_bytes_per_token", cost->to_devices);
-    apr_json_uint(json, "to_host_bytes_per_token", cost->to_host);
-    apr_json_uint(json, "between_devices_bytes_per_token", cost->between);
-    apr_json_uint(json, "host_reads_bytes_per_token", cost->host_reads);
+    apr_report_member(r, "to_devices_bytes_per_token", apr_as_uint(cost->to_devices));
+    apr_report_member(r, "to_host_bytes_per_token", apr_as_uint(cost->to_host));
+    apr_report_member(r, "between_devices_bytes_per_token", apr_as_uint(cost->between));
+    apr_report_member(r, "host_reads_bytes_per_token", apr_as_uint(cost->host_reads));
 }

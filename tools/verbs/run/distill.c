@@ -150,11 +150,11 @@ static void report_outcome(apr_report *r, const work *w)
     apr_report_close(r);
 }
 
-static apr_status report(const work *w, apr_error *err)
+static apr_status report(const work *w, apr_answer *answer, apr_error *err)
 {
     apr_report r;
 
-    apr_report_start(&r, w->call->answer, err);
+    apr_report_start(&r, answer, err);
     report_head(&r, w);
     report_steps(&r, w);
     report_outcome(&r, w);
@@ -167,24 +167,16 @@ static apr_status write_losses(const work *w, apr_out *out, apr_error *err)
 {
     const apr_distill *const d = &w->distill;
     apr_json_text json = {0};
-    size_t n = 0;
 
     apr_json_open(&json, NULL, '{');
-    apr_json_open(&json, "losses", '[');
-    for (int64_t i = 0; i < w->request.n_steps; i++) apr_json_real(&json, NULL, d->losses[i]);
-    apr_json_close(&json, ']');
+    apr_json_reals(&json, "losses", d->losses, (size_t)w->request.n_steps);
     apr_json_real(&json, "held_out_before", d->before);
     apr_json_real(&json, "held_out_after", d->after);
     apr_json_real(&json, "loss_first_tenth", d->first);
     apr_json_real(&json, "loss_last_tenth", d->last);
     apr_json_real(&json, "standard_error", d->error);
     apr_json_close(&json, '}');
-    char *const text = apr_json_text_take(&json, &n);
-    if (text == NULL) return apr_no_memory(err, "the losses");
-    apr_status status = apr_out_write(out, text, n, NULL, err);
-    if (status == APR_OK) status = apr_out_write(out, "\n", 1, NULL, err);
-    free(text);
-    return status;
+    return apr_json_write(&json, "\n", out, "the losses", err);
 }
 
 typedef struct distill_page {
@@ -263,13 +255,9 @@ static apr_status write_html(const work *w, apr_out *out, apr_error *err)
     apr_answer answer;
     char command[APR_PAGE_COMMAND];
     apr_page_about about = {.command = apr_page_command(w->call, command), .options = &w->asked->page, .models = models, .n_models = 2};
-    work copy = *w;
-    apr_call call = *w->call;
 
     apr_answer_start(&answer, true);
-    call.answer = &answer;
-    copy.call = &call;
-    APR_TRY(report(&copy, err));
+    APR_TRY(report(w, &answer, err));
     about.answer = apr_answer_document(&answer.body, apr_distill_verdict(&w->distill, &no), &no);
     const apr_status status = apr_report_page(write_page, &(distill_page){w, &about}, out, err);
     free(about.answer);
@@ -373,7 +361,7 @@ static apr_status run_work(work *w, apr_error *err)
     APR_TRY(check_output(w, err));
     apr_guard_writes();
     APR_TRY(train(w, err));
-    APR_TRY(report(w, err));
+    APR_TRY(report(w, w->call->answer, err));
     APR_TRY(write_curves(w, err));
     APR_TRY(apr_distill_verdict(&w->distill, err));
     APR_TRY(write_student(w, err));

@@ -63,8 +63,7 @@ void apr_link_report(apr_report *r, const apr_session *session)
     char text[256];
 
     apr_report_print(r, "  %s\n", apr_cost_text(&cost, text, sizeof text));
-    if (r->json == NULL) return;
-    apr_json_open(r->json, "link", '{');
-    apr_cost_json(r->json, &cost);
-    apr_json_close(r->json, '}');
+    apr_report_open(r, "link", '{');
+    apr_report_cost(r, &cost);
+    apr_report_shut(r, '}');
 }

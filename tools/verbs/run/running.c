@@ -83,8 +83,6 @@ static void show_plan(void *user, const apr_plan *plan)
     apr_plan_warn_of_context(plan);
 }
 
-static apr_status failed(const aprkit_error *error, apr_error *err) { return apr_fail(err, (apr_status)error->status, "%s", error->text); }
-
 apr_status apr_opened_weights(apr_opened *o, const char *path, const apr_run_options *options, int64_t n_logits, apr_error *err)
 {
     const aprkit_model_options mapped = {.size = sizeof mapped, .map = 1}; /* tools/report/guard.h handles SIGBUS */
@@ -93,8 +91,8 @@ apr_status apr_opened_weights(apr_opened *o, const char *path, const apr_run_opt
     aprkit_error error;
 
     hooks.planned = show_plan;
-    if (aprkit_model_open(&o->model, path, &mapped, &error) != APRKIT_OK) return failed(&error, err);
-    if (aprkit_session_open(&o->session, o->model, &run, &error) != APRKIT_OK) return failed(&error, err);
+    if (aprkit_model_open(&o->model, path, &mapped, &error) != APRKIT_OK) return apr_library_failed(&error, err);
+    if (aprkit_session_open(&o->session, o->model, &run, &error) != APRKIT_OK) return apr_library_failed(&error, err);
     o->running = &o->session->running;
     return APR_OK;
 }

@@ -66,15 +66,13 @@ typedef struct opened {
     aprkit_session *session;
 } opened;
 
-static apr_status failed(const aprkit_error *error, apr_error *err) { return apr_fail(err, (apr_status)error->status, "%s", error->text); }
-
 static apr_status open_tokenizer(opened *o, const char *path, apr_error *err)
 {
     const aprkit_model_options only = {.size = sizeof only, .map = 1, .tokenizer_only = 1}; /* tools/report/guard.h handles SIGBUS */
     aprkit_error error;
 
-    if (aprkit_model_open(&o->model, path, &only, &error) != APRKIT_OK) return failed(&error, err);
-    return aprkit_session_open(&o->session, o->model, NULL, &error) == APRKIT_OK ? APR_OK : failed(&error, err);
+    if (aprkit_model_open(&o->model, path, &only, &error) != APRKIT_OK) return apr_library_failed(&error, err);
+    return aprkit_session_open(&o->session, o->model, NULL, &error) == APRKIT_OK ? APR_OK : apr_library_failed(&error, err);
 }
 
 static void close_tokenizer(opened *o)
@@ -186,7 +184,7 @@ static apr_status answer(const opened *o, const apr_call *call, const int32_t *i
 static apr_status tokenize(const opened *o, const char *text, size_t n_bytes, int special, int32_t **ids, size_t *n_ids, apr_error *err)
 {
     aprkit_error error;
-    return aprkit_tokenize(o->session, text, n_bytes, special, ids, n_ids, &error) == APRKIT_OK ? APR_OK : failed(&error, err);
+    return aprkit_tokenize(o->session, text, n_bytes, special, ids, n_ids, &error) == APRKIT_OK ? APR_OK : apr_library_failed(&error, err);
 }
 
 static apr_status encode(const opened *o, const tokenize_options *asked, const char *text, size_t n_bytes, int32_t **ids, size_t *n_ids,
@@ -319,7 +317,7 @@ static apr_status detokenize(const opened *o, const apr_call *call, const char *
     int32_t *first = ids;
     if (status == APR_OK && !asked->no_special) drop_added(o, &first, &n_ids);
     if (status == APR_OK && aprkit_detokenize(o->session, first, n_ids, 1, &bytes, &n_bytes, &error) != APRKIT_OK)
-        status = failed(&error, err);
+        status = apr_library_failed(&error, err);
     if (status == APR_OK && call->answer->json) {
         apr_json_string(&call->answer->body, "text", bytes, n_bytes);
         bytes_json(&call->answer->body, bytes, n_bytes);
