@@ -18,6 +18,7 @@ const apr_hparam_field apr_hparam_fields[] = {
 #undef REAL
 const size_t apr_n_hparam_fields = sizeof apr_hparam_fields / sizeof *apr_hparam_fields;
 
+_Static_assert((int)APR_N_FLAGS <= 32, "apr_flags has a bit for each flag");
 const apr_hflag_field apr_hflag_fields[] = {
 #define X(field, hf, gguf) {#field, hf, gguf, offsetof(apr_hparams, field)},
     APR_HFLAG_LIST(X)

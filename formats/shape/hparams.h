@@ -212,7 +212,6 @@ enum {
 
 /* A set of flags: APR_FLAG(norm_topk_prob) | APR_FLAG(use_qk_norm). */
 typedef uint32_t apr_flags;
-_Static_assert((int)APR_N_FLAGS <= 32, "a set has a bit for each flag");
 #define APR_FLAG(field) ((apr_flags)1 << APR_FLAG_AT(field))
 static inline bool apr_flags_have(apr_flags flags, size_t at) { return (flags >> at & 1) != 0; }
 

@@ -3,6 +3,8 @@
 #include "formats/shape/family.h"
 #include "formats/shape/hf_config_values.h"
 
+#include <stddef.h>
+
 #define RULES(rules) .tensors = rules, .n_tensors = sizeof rules / sizeof *rules
 
 /* The tensors of a Mamba 2 mixer under `place`, "a.". */
@@ -118,25 +120,25 @@ const apr_family apr_family_bamba = {.name = "bamba",
 static const struct multiplier_list {
     const char *key;
     int n;
-    int at[5]; /* in apr_hparam_fields */
+    size_t at[5]; /* of doubles in apr_hparams */
 } multiplier_lists[] = {
     {"ssm_multipliers",
      5,
-     {APR_NUMBER_AT(ssm_z_multiplier), APR_NUMBER_AT(ssm_x_multiplier), APR_NUMBER_AT(ssm_b_multiplier), APR_NUMBER_AT(ssm_c_multiplier),
-      APR_NUMBER_AT(ssm_dt_multiplier)}},
-    {"mlp_multipliers", 2, {APR_NUMBER_AT(mlp_gate_multiplier), APR_NUMBER_AT(mlp_down_multiplier)}},
+     {offsetof(apr_hparams, ssm_z_multiplier), offsetof(apr_hparams, ssm_x_multiplier), offsetof(apr_hparams, ssm_b_multiplier),
+      offsetof(apr_hparams, ssm_c_multiplier), offsetof(apr_hparams, ssm_dt_multiplier)}},
+    {"mlp_multipliers", 2, {offsetof(apr_hparams, mlp_gate_multiplier), offsetof(apr_hparams, mlp_down_multiplier)}},
 };
 
 /* A list of numbers; absent or null: all are 1. */
 static apr_status read_multipliers(const apr_config_reading *r, const struct multiplier_list *l)
 {
     const cJSON *const list = apr_config_find(r, l->key), *item;
-    const int *at = l->at;
+    const size_t *at = l->at;
 
     if (list == NULL) return APR_OK;
     if (!cJSON_IsArray(list) || cJSON_GetArraySize(list) != l->n)
         return apr_fail(r->err, APR_E_DAMAGED, "%s: \"%s\" is not a list of %d numbers", r->where, l->key, l->n);
-    cJSON_ArrayForEach(item, list) APR_TRY(apr_config_real(r, item, l->key, apr_hparam_real(r->h, &apr_hparam_fields[*at++])));
+    cJSON_ArrayForEach(item, list) APR_TRY(apr_config_real(r, item, l->key, (double *)(void *)((char *)r->h + *at++)));
     return APR_OK;
 }
 
@@ -160,7 +162,7 @@ static void put_multipliers(apr_json_text *out, const apr_hparams *h)
         const struct multiplier_list *const l = &multiplier_lists[k];
         apr_json_open(out, l->key, '[');
         for (int i = 0; i < l->n; i++) {
-            const double value = apr_hparam_get_real(h, &apr_hparam_fields[l->at[i]]);
+            const double value = *(const double *)(const void *)((const char *)h + l->at[i]);
             apr_json_real(out, NULL, value > 0 ? value : 1);
         }
         apr_json_close(out, ']');
