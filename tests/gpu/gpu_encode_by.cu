@@ -1,6 +1,6 @@
 /* gpu_encode_by.cu - encoders by importance: the bytes of kernels/ref for every type that has one, whatever the values and importances.
  *
- *     gpu_encode_by [SEEDS [TYPE]]     default 4 of each pair of distributions; also prints the time of 64 Mi values of each type, unless
+ *     gpu_encode_by [SEEDS [TYPE]]     default 2 of each pair of distributions; also prints the time of 64 Mi values of each type, unless
  *                                      only one is asked for */
 #include "kernels/cuda/codecs/codecs.cuh"
 
@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <thread>
 #include <vector>
 
 enum {
@@ -95,6 +96,18 @@ struct bench {
     uint8_t *bytes;
 };
 
+/* encode(first value, values) of a row of COLUMNS each, on all cores: blocks end within rows. */
+template <typename F> static void on_all_cores(const F &encode)
+{
+    const int n = (int)std::thread::hardware_concurrency() > 0 ? (int)std::thread::hardware_concurrency() : 1;
+    std::vector<std::thread> threads;
+    for (int t = 0; t < n; t++)
+        threads.emplace_back([&encode, t, n] {
+            for (int64_t row = t; row < (int64_t)ROWS; row += n) encode(row * COLUMNS, (int64_t)COLUMNS);
+        });
+    for (std::thread &t : threads) t.join();
+}
+
 /* What the reference makes of it: each value's importance is its column's. */
 static std::vector<uint8_t> reference(apr_dtype to, const std::vector<float> &x, const std::vector<float> &columns, int64_t matrix,
                                       int64_t first)
@@ -105,7 +118,9 @@ static std::vector<uint8_t> reference(apr_dtype to, const std::vector<float> &x,
         const int64_t e = first + (int64_t)i;
         each[i] = columns[(size_t)(e / matrix * COLUMNS + e % COLUMNS)];
     }
-    apr_ref_codecs[to].encode_by(x.data(), each.data(), bytes.data(), (int64_t)x.size());
+    on_all_cores([&](int64_t at, int64_t n) {
+        apr_ref_codecs[to].encode_by(x.data() + at, each.data() + at, bytes.data() + apr_row_bytes(to, at), n);
+    });
     return bytes;
 }
 
@@ -122,7 +137,7 @@ static void check(const bench &b, apr_dtype to, const distribution &of, const di
     must(cudaMemset(b.bytes, 0xa5, want.size()), "clearing");
     must(apr_cuda_encoder_by_of(to)(b.values, &importance, b.bytes, N, 0), "encoding");
     must(cudaMemcpy(got.data(), b.bytes, got.size(), cudaMemcpyDeviceToHost), "bytes");
-    apr_ref_codecs[to].encode(x.data(), as_plain.data(), N);
+    on_all_cores([&](int64_t at, int64_t n) { apr_ref_codecs[to].encode(x.data() + at, as_plain.data() + apr_row_bytes(to, at), n); });
     n_plain += as_plain == want;
     n_compared += N;
     for (size_t i = 0; i < want.size(); i++)
@@ -171,7 +186,7 @@ static void measure(apr_dtype to)
 
 int main(int argc, char **argv)
 {
-    const int n_seeds = argc > 1 ? atoi(argv[1]) : 4; /* NOLINT */
+    const int n_seeds = argc > 1 ? atoi(argv[1]) : 2; /* NOLINT */
     const char *const only = argc > 2 ? argv[2] : NULL;
     int n_devices = 0;
     bench b;

@@ -94,7 +94,7 @@ static __device__ __forceinline__ float4 glu4_of(const apr_experts_args &a, cons
 
 /* A thread block per pair: its GLU output, kept in shared memory in between, is written as inputs of down. */
 template <apr_small_gemm_layout LAYOUT>
-static __global__ void __launch_bounds__(BLOCK, 3)
+static __global__ void __launch_bounds__(BLOCK, 2) /* with 3 it spills */
     k_glu_inputs(const __grid_constant__ apr_experts_args a, const __grid_constant__ experts_buffers b)
 {
     extern __shared__ float4 row[];
