@@ -100,7 +100,7 @@ typedef struct apr_family_config {
     apr_accepted accepts[APR_MAX_ACCEPTED];
     apr_flags flags_on;     /* default to true */
     apr_flags flags_always; /* are true whatever config.json says */
-    apr_flags flags_shown;  /* are set from the tensors where there is no config.json */
+    apr_flags flags_shown;  /* without a config.json, the tensors decide them */
     /* Defaults of absent fields; 0: none, or the general rule of apr_hparams_complete */
     int64_t num_kv_heads, head_dim, max_position_embeddings, sliding_window, max_window_layers, full_every;
     double rms_norm_eps, rope_theta, partial_rotary_factor;
