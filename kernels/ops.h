@@ -169,6 +169,27 @@ typedef struct apr_index_args {
 /* A token's row: the chosen positions, ascending, then -1 where it has fewer; its last number is the gap, as in a token's route. */
 APR_HOST_DEVICE_INLINE int64_t apr_index_row(int64_t n_chosen) { return n_chosen + 1; }
 
+/* A device chooses for a token in the shared memory of one thread block: entries of 8 bytes, twice as many as the power of two that holds
+ * n_chosen (APR_INDEX_MOST_CHOSEN at most), and a key for each of APR_INDEX_WARPS warps. Larger indexes run on the host only. */
+enum { APR_INDEX_WARPS = 8, APR_INDEX_MOST_CHOSEN = 2048, APR_INDEX_SHARED_BYTES = 48 * 1024 };
+static inline int64_t apr_index_entries(int64_t n_chosen)
+{
+    int64_t n = 32;
+    while (n < n_chosen && n < APR_INDEX_MOST_CHOSEN) n *= 2;
+    return n;
+}
+
+/* The longest key that fits next to the entries, in numbers. */
+static inline int64_t apr_index_longest_key(int64_t n_chosen)
+{
+    return (APR_INDEX_SHARED_BYTES - 16 * apr_index_entries(n_chosen)) / (APR_INDEX_WARPS * 4);
+}
+
+static inline bool apr_index_fits_device(int64_t n_chosen, int64_t head_dim)
+{
+    return n_chosen <= APR_INDEX_MOST_CHOSEN && head_dim <= apr_index_longest_key(n_chosen);
+}
+
 /* Causal attention of the tokens' queries to every position up to their own. A window limits it to the last `window` positions (0: all),
  * a chunk to positions in the token's own chunk of `chunk` positions (0: no chunks). Query head h reads key/value head h / (n_heads /
  * n_kv_heads). The tokens' own keys and values are already stored.

@@ -825,6 +825,20 @@ static apr_status check_options(const apr_program *program, const apr_plan_optio
     return APR_OK;
 }
 
+/* On a device some operations have limits. */
+static apr_status check_device_limits(const draft *d, apr_error *err)
+{
+    char why[200];
+
+    for (size_t i = 0; i < d->program->n_ops; i++) {
+        const apr_op *const op = &d->program->ops[i];
+        const apr_op_spec *const spec = apr_op_specs[op->kind];
+        if (has_op(d, i) && spec->exceeds_device != NULL && spec->exceeds_device(op, why, sizeof why))
+            return apr_fail(err, APR_E_UNSUPPORTED, "layer %d %s; run the model on the host", op->layer, why);
+    }
+    return APR_OK;
+}
+
 static apr_status draft_plan(draft *d, apr_error *err)
 {
     apr_plan *const p = d->plan;
@@ -862,6 +876,7 @@ apr_status apr_plan_make(apr_plan *plan, const apr_program *program, const apr_p
 
     *plan = (apr_plan){.breaking = -1, .n_logits = options->n_logits, .n_sequences = options->n_sequences, .kv_dtype = options->kv_dtype};
     APR_TRY(check_options(program, options, err));
+    if (options->gpu != NULL) APR_TRY(check_device_limits(&d, err));
     plan->n_ctx = planned_context(program, options->n_ctx);
     plan->n_batch = planned_batch(program, options->n_ctx, options->n_batch);
     if (options->gpu != NULL) plan->n_logits = apr_cuda_rows_logits(options->n_logits, options->n_sequences);

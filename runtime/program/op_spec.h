@@ -68,6 +68,9 @@ typedef struct apr_op_spec {
     size_t (*host_floats)(const apr_program *program, const apr_op *op);
     size_t (*host_shared)(const apr_program *program, const apr_op *op, const apr_op_sizes *sizes); /* floats shared by all threads */
     size_t (*device_bytes)(const apr_program *program, const apr_op *op, const apr_op_sizes *sizes);
+    /* Writes why a device cannot run the operation with these arguments: the rest of a sentence that begins with its layer. Returns false
+     * where it can. NULL: it always can. */
+    bool (*exceeds_device)(const apr_op *op, char *why, size_t n_bytes);
     /* Sets the pointers and token-dependent arguments that op->args leaves open. Call it through apr_op_bind. */
     void (*bind)(const apr_op_memory *ground, const apr_op *op, apr_op_args *args);
     /* Describes the running operation: types, dimensions, and the weight's name, which includes the layer. NULL: "add (f32, 12 tokens)". */

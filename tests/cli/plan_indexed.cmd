@@ -2,3 +2,5 @@ aprplan --gpu h200 --dtype q4_k_m --ctx 163840 data/shapes/deepseek-v3.2.json | 
 aprplan --gpu h200 --gpus 8 --json data/shapes/deepseek-v3.2.json | grep -c '"lacks"'
 # layers that share the choice of an earlier layer
 make_family data/families/glm_moe_dsa glm && sed -i '0,/"full"/s//"shared"/' glm/config.json && aprrun golden --device ref glm data/families/glm_moe_dsa/golden.safetensors 2>&1; echo $?
+# an index that a GPU's kernel cannot hold
+sed 's/"index_topk": 2048/"index_topk": 4096/' data/shapes/deepseek-v3.2.json >large.json && aprplan --gpu h200 large.json 2>&1; echo $?; aprplan --host --json large.json | grep -c '"kv.latent"'

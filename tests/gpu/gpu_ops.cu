@@ -303,8 +303,24 @@ static void test_sparse_attention(int64_t n_heads, int64_t key_dim, int64_t valu
     note("attend to chosen positions of sequences", distance(each.get(), ref.data()), 2e-5, "");
 }
 
+/* The shapes that apr_index_fits_device takes have a kernel, and no others: the plan relies on it. */
+static void test_index_limits(void)
+{
+    const int64_t shapes[][2] = {{2048, 512}, {2048, 513}, {2049, 32}, {1025, 512}, {1025, 513}, {1024, 1024}, {1024, 1025}, {1, 1520}};
+    for (const auto &shape : shapes) {
+        const test_cache cache(64, shape[1]);
+        const device_copy<float> q(normals(shape[1])), weights(normals(1)), out((size_t)apr_index_row(shape[0]));
+        apr_index_args a = {};
+        a.n_tokens = a.n_heads = 1, a.head_dim = shape[1], a.n_chosen = shape[0], a.position = 40;
+        a.q = q.device, a.weights = weights.device, a.keys = cache.on(true, false), a.out = out.device;
+        const bool ran = apr_cuda_index(&a, 0) == cudaSuccess && cudaDeviceSynchronize() == cudaSuccess;
+        note("index limits (verdicts that differ)", ran != apr_index_fits_device(shape[0], shape[1]), 0, "");
+    }
+}
+
 static void test_sparse(void)
 {
+    test_index_limits();
     test_sparse_attention(4, 40, 32, 7, 60, 5, false);
     test_sparse_attention(6, 40, 32, 64, 61, 6, true); /* the first tokens attend to all positions */
     test_sparse_attention(3, 24, 16, 33, 200, 1, true);

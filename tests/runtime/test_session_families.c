@@ -449,6 +449,50 @@ static void one_expert_too_many_has_no_entry(void **state)
     program_model_close(&m);
 }
 
+/* A device refuses an index that its kernel cannot hold when it is planned; the host runs it. */
+static void an_index_too_large_for_a_device_is_refused_before_it_runs(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t n_chosen, head_dim;
+        const char *why;
+    } cases[] = {
+        {2048, 512, NULL},
+        {1024, 1024, NULL},
+        {2049, 32, "layer 0 chooses 2049 positions with keys of 32 numbers; a GPU takes at most 2048 positions"},
+        {2048, 544,
+         "layer 0 chooses 2048 positions with keys of 544 numbers; a GPU takes at most 2048 positions, and for so many keys of at most 512 "
+         "numbers"},
+        {1025, 1024, "for so many keys of at most 512 numbers; run the model on the host"},
+    };
+    static const uint8_t ffns[2] = {APR_FFN_DENSE, APR_FFN_DENSE};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        apr_session_options options = apr_session_defaults;
+        apr_hparams h = program_model_sizes("deepseek_v32");
+        apr_session *s;
+        apr_plan plan;
+        apr_error err = {0};
+        program_model m;
+        h.ffn_kinds = ffns;
+        h.num_experts = 0;
+        h.index_topk = cases[i].n_chosen;
+        h.index_head_dim = cases[i].head_dim;
+        options.n_ctx = N_CTX;
+        options.cuda = fake_device();
+        if (program_model_open(&m, &h, APR_F16, &err) != APR_OK) fail_msg("%s", err.text);
+        const apr_status expected = cases[i].why == NULL ? APR_OK : APR_E_UNSUPPORTED;
+        assert_int_equal(apr_session_open(&s, &m.model, &options, &err), expected);
+        if (expected == APR_OK) apr_session_close(s);
+        else assert_non_null(strstr(err.text, cases[i].why));
+        assert_int_equal(apr_session_forecast(&plan, &m.model, &options, &err), expected);
+        if (expected == APR_OK) apr_plan_close(&plan);
+        options.cuda = NULL;
+        assert_int_equal(apr_session_open(&s, &m.model, &options, &err), APR_OK);
+        apr_session_close(s);
+        program_model_close(&m);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -460,6 +504,7 @@ int main(void)
         cmocka_unit_test(a_device_that_fails_is_left_with_experts_and_states),
         cmocka_unit_test(windows_and_chunks_need_the_cells_that_stay_visible),
         cmocka_unit_test(a_table_that_stays_on_the_host_is_read_there),
+        cmocka_unit_test(an_index_too_large_for_a_device_is_refused_before_it_runs),
         cmocka_unit_test(experts_of_one_layer_must_be_of_one_type_and_all_there),
         cmocka_unit_test(one_expert_too_many_has_no_entry),
     };

@@ -7,7 +7,7 @@
 #include "kernels/cuda/attention/cache_value.cuh"
 #include "kernels/cuda/device/reduce.cuh"
 
-enum { THREADS = 256, WARPS = THREADS / 32, MOST_BYTES = 48 * 1024 };
+enum { WARPS = APR_INDEX_WARPS, THREADS = 32 * WARPS };
 
 /* Scores in the order of unsigned numbers; NaN is worse than all others. 0 is left for entries that are empty. */
 static __device__ __forceinline__ uint64_t entry_of(float score, int64_t position)
@@ -97,14 +97,12 @@ static __global__ void __launch_bounds__(THREADS, 4) k_index(const __grid_consta
 
 cudaError_t apr_cuda_index(const apr_index_args *args, cudaStream_t stream)
 {
-    int n = 32;
-
     if (args->n_tokens == 0) return cudaSuccess;
     if (args->n_chosen < 1 || args->n_heads < 1 || args->head_dim < 1 || (args->per_sequence && args->position_at == NULL))
         return cudaErrorInvalidValue;
-    while (n < args->n_chosen && n < MOST_BYTES) n *= 2;
+    if (!apr_index_fits_device(args->n_chosen, args->head_dim)) return cudaErrorNotSupported;
+    const int n = (int)apr_index_entries(args->n_chosen);
     const size_t n_bytes = 2 * (size_t)n * sizeof(uint64_t) + WARPS * (size_t)args->head_dim * sizeof(float);
-    if (n_bytes > MOST_BYTES) return cudaErrorNotSupported;
     k_index<<<(unsigned)args->n_tokens, THREADS, n_bytes, stream>>>(*args, n);
     return cudaGetLastError();
 }

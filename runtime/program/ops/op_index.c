@@ -17,6 +17,18 @@ static size_t host_floats(const apr_program *program, const apr_op *op)
     return apr_index_slice(op->args.index.n_chosen, op->args.index.head_dim);
 }
 
+static bool exceeds_device(const apr_op *op, char *why, size_t n)
+{
+    const apr_index_args *const a = &op->args.index;
+
+    if (apr_index_fits_device(a->n_chosen, a->head_dim)) return false;
+    snprintf(
+        why, n,
+        "chooses %lld positions with keys of %lld numbers; a GPU takes at most %d positions, and for so many keys of at most %lld numbers",
+        (long long)a->n_chosen, (long long)a->head_dim, (int)APR_INDEX_MOST_CHOSEN, (long long)apr_index_longest_key(a->n_chosen));
+    return true;
+}
+
 static void bind(const apr_op_memory *g, const apr_op *op, apr_op_args *args)
 {
     args->index.n_tokens = g->n_tokens;
@@ -46,6 +58,7 @@ const apr_op_spec apr_spec_index = {
     .facts = facts,
     .bound = {0.0, 0.0, "the choice is that of the reference where scores differ by more than their rounding"},
     .host_floats = host_floats,
+    .exceeds_device = exceeds_device,
     .bind = bind,
     .describe = describe,
 };
