@@ -19,6 +19,7 @@ static const layer_text layer_texts[] = {
     {"layer_kinds", apr_layer_letters, APR_N_LAYER_KINDS, offsetof(apr_hparams, layer_kinds)},
     {"ffn_kinds", apr_ffn_letters, APR_N_FFN_KINDS, offsetof(apr_hparams, ffn_kinds)},
     {"no_rope", "01", 2, offsetof(apr_hparams, no_rope)},
+    {"shares_index", "01", 2, offsetof(apr_hparams, shares_index)},
 };
 
 enum { N_LAYER_TEXTS = sizeof layer_texts / sizeof *layer_texts };

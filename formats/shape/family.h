@@ -88,6 +88,7 @@ typedef struct apr_family_config {
     apr_window_rule window;
     apr_experts_rule experts;
     apr_positions_rule positions;
+    bool shares_index; /* layers may attend to the positions that an earlier layer's index chose: indexer_types, or a pattern of them */
     apr_bias_rule attention_bias, mlp_bias;
     apr_spelling spellings[APR_MAX_SPELLINGS]; /* an entry without a field ends the list; the same holds for the lists below */
     bool ff_is_expert;                         /* intermediate_size is the width of one expert */
@@ -175,6 +176,7 @@ typedef struct apr_family_gguf {
     bool rotates_whole_heads; /* llama.cpp refuses a rotary dimension smaller than the head */
     bool ranks_groups_by_two; /* llama.cpp ranks expert groups by their two best scores, the family's class by the best one */
     bool channel_delta;       /* linear layers have attention's heads, with keys as wide as values; no key states their number */
+    bool shares_index;        /* layers may share an index; files that do not list them share as llama.cpp assumes */
     bool all_mamba;           /* all layers are Mamba layers, and no key says so */
     bool approximates_gelu;   /* llama.cpp computes GELU by its tanh approximation, the family's class by erf */
     bool has_window;          /* llama.cpp implements the sliding window */

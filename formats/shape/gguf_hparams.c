@@ -364,12 +364,31 @@ static apr_status read_positions(key_reader *r, apr_hparams *h, apr_arena *arena
     return APR_OK;
 }
 
+/* llama.cpp's assumption about a file that does not list the layers: models with at least this context share as GLM-5.2 does. */
+static const int64_t shared_index_context = 1 << 20;
+static const apr_index_layers shared_index_layers = {3, 4};
+
+/* Which layers attend to the positions that an earlier layer chose; the key is true for those with their own index. */
+static apr_status read_indexes(key_reader *r, apr_hparams *h, apr_arena *arena, apr_error *err)
+{
+    const apr_kv *const own = by_layer(r, "attention.indexer.types", h);
+    uint8_t *shares;
+
+    if (!r->facts->shares_index || (own == NULL && h->max_position_embeddings < shared_index_context)) return APR_OK;
+    APR_TRY(get_kinds(h, &shares, arena, err));
+    for (int64_t i = 0; i < h->num_layers; i++)
+        shares[i] = own != NULL ? apr_kv_elem_int(own, (uint64_t)i) == 0 : !apr_layer_has_own_index(shared_index_layers, i);
+    h->shares_index = shares;
+    return APR_OK;
+}
+
 static apr_status read_layers(key_reader *r, apr_hparams *h, apr_arena *arena, apr_error *err)
 {
     if (h->num_layers <= 0 || h->num_layers > APR_MAX_LAYERS) return APR_OK; /* apr_hparams_complete reports it */
     APR_TRY(read_windows(r, h, arena, err));
     APR_TRY(read_mixers(r, h, arena, err));
     APR_TRY(read_experts(r, h, arena, err));
+    APR_TRY(read_indexes(r, h, arena, err));
     return read_positions(r, h, arena, err);
 }
 
@@ -419,17 +438,33 @@ static apr_status put_kv_heads(const key_writer *w, const char *name)
                                      : APR_OK;
 }
 
-static apr_status put_pattern(const key_writer *w, const char *name)
+/* A list of true and false, one for each layer. */
+static apr_status put_flag_by_layer(const key_writer *w, const char *name, bool (*flag)(const apr_hparams *h, int64_t layer))
 {
     const size_t n = (size_t)w->h->num_layers;
-    uint8_t *const slides = apr_arena_alloc(w->kv->arena, n + 1);
+    uint8_t *const flags = apr_arena_alloc(w->kv->arena, n + 1);
     const char *const key = apr_arena_print(w->kv->arena, "%s.%s", w->arch, name);
 
-    if (slides == NULL || key == NULL) return apr_no_memory(w->err, "a key");
-    if (w->h->sliding_window == 0) return APR_OK;
-    for (size_t i = 0; i < n; i++) slides[i] = apr_layer_kind_of(w->h, (int64_t)i) == APR_LAYER_SLIDING;
-    const apr_kv item = {.key = apr_str_of(key), .type = APR_KV_ARRAY, .elem_type = APR_KV_BOOL, .n_elems = n, .value.numbers = slides};
+    if (flags == NULL || key == NULL) return apr_no_memory(w->err, "a key");
+    for (size_t i = 0; i < n; i++) flags[i] = flag(w->h, (int64_t)i);
+    const apr_kv item = {.key = apr_str_of(key), .type = APR_KV_ARRAY, .elem_type = APR_KV_BOOL, .n_elems = n, .value.numbers = flags};
     return n > 0 ? apr_kv_set(w->kv, &item, w->err) : APR_OK;
+}
+
+static bool slides(const apr_hparams *h, int64_t layer) { return apr_layer_kind_of(h, layer) == APR_LAYER_SLIDING; }
+static bool has_own_index(const apr_hparams *h, int64_t layer) { return !apr_layer_shares_index(h, layer); }
+
+static apr_status put_pattern(const key_writer *w, const char *name)
+{
+    return w->h->sliding_window == 0 ? APR_OK : put_flag_by_layer(w, name, slides);
+}
+
+/* Not written where every layer has its own index and readers assume that. */
+static apr_status put_indexes(const key_writer *w, const char *name)
+{
+    bool any = w->h->max_position_embeddings >= shared_index_context;
+    for (int64_t i = 0; i < w->h->num_layers && !any; i++) any = apr_layer_shares_index(w->h, i);
+    return any ? put_flag_by_layer(w, name, has_own_index) : APR_OK;
 }
 
 static bool no_layer_has_rope(const apr_hparams *h)
@@ -625,6 +660,7 @@ static const struct {
     apr_status (*put)(const key_writer *w, const char *name);
 } key_table[] = {
     {"attention.head_count_kv", NULL, put_kv_heads},
+    {"attention.indexer.types", NULL, put_indexes},
     {"attention.key_length", key_length, NULL},
     {"attention.key_length_mla", head_dim, NULL},
     {"attention.key_length_swa", head_dim, NULL},

@@ -14,6 +14,7 @@
 
 static int mixer_of(const apr_hparams *h, int64_t layer) { return (int)apr_layer_kind_of(h, layer); }
 static int ffn_of(const apr_hparams *h, int64_t layer) { return (int)apr_ffn_kind_of(h, layer); }
+static int shares_index_of(const apr_hparams *h, int64_t layer) { return apr_layer_shares_index(h, layer); }
 static int no_rope_of(const apr_hparams *h, int64_t layer) { return !apr_layer_has_rope(h, layer); }
 
 /* Texts with one letter for each layer. */
@@ -27,6 +28,7 @@ static const layer_text layer_texts[] = {
     {"layer_kinds", apr_layer_letters, APR_N_LAYER_KINDS, offsetof(apr_hparams, layer_kinds), mixer_of},
     {"ffn_kinds", apr_ffn_letters, APR_N_FFN_KINDS, offsetof(apr_hparams, ffn_kinds), ffn_of},
     {"no_rope", "rn", 2, offsetof(apr_hparams, no_rope), no_rope_of},
+    {"shares_index", "os", 2, offsetof(apr_hparams, shares_index), shares_index_of},
 };
 enum { N_LAYER_TEXTS = sizeof layer_texts / sizeof *layer_texts };
 
@@ -173,7 +175,8 @@ static apr_status read_aprkit_keys(const apr_kv_list *kv, apr_hparams *h, apr_ar
     APR_TRY(apr_gguf_refusal_read(kv, h, arena, where, err));
     const int64_t n_layers = h->num_layers;
     APR_TRY(read_numbers(kv, h, arena, err));
-    if (h->num_layers != n_layers) h->layer_kinds = h->ffn_kinds = h->no_rope = NULL; /* arrays with one entry per layer */
+    if (h->num_layers != n_layers)
+        h->layer_kinds = h->ffn_kinds = h->no_rope = h->shares_index = NULL; /* arrays with one entry per layer */
     APR_TRY(read_flags(kv, h, arena, err));
     APR_TRY(read_rope(kv, "rope.", &h->rope, arena, where, err));
     APR_TRY(read_longrope(kv, &h->rope, arena, where, err));

@@ -542,6 +542,67 @@ static void put_positions(apr_json_text *out, const apr_hparams *h, const apr_fa
     apr_json_close(out, ']');
 }
 
+/* --- indexes of sparse attention --- */
+
+/* indexer_types, or index_topk_pattern as a list of the same words or as a text of the letters F and S. */
+static apr_status fill_listed_index(const reading *r, const cJSON *list, const char *key, uint8_t *shares, int64_t n)
+{
+    const char *const letters = cJSON_IsString(list) ? list->valuestring : NULL;
+    const int64_t n_stated = letters != NULL ? (int64_t)strlen(letters) : cJSON_GetArraySize(list);
+
+    if (!cJSON_IsArray(list) && letters == NULL) return apr_fail(r->err, APR_E_DAMAGED, "%s: \"%s\" is not a list", r->where, key);
+    if (n_stated != n)
+        return apr_fail(r->err, APR_E_DAMAGED, "%s: \"%s\" has %lld entries for %lld layers", r->where, key, (long long)n_stated,
+                        (long long)n);
+    for (int64_t i = 0; i < n; i++) {
+        const cJSON *const item = letters == NULL ? cJSON_GetArrayItem(list, (int)i) : NULL;
+        const char *const word = cJSON_IsString(item) ? item->valuestring : "";
+        const bool is_own = letters != NULL ? letters[i] == 'F' : strcmp(word, "full") == 0;
+        shares[i] = !is_own;
+        if (!is_own && !(letters != NULL ? letters[i] == 'S' : strcmp(word, "shared") == 0))
+            return apr_config_refuse(r, "the index of its layer %lld is of the unknown type \"%.40s\"", (long long)i,
+                                     letters != NULL ? letters + i : word);
+    }
+    return APR_OK;
+}
+
+static apr_status fill_index(const reading *r, uint8_t *shares, int64_t n)
+{
+    static const char *const lists[] = {"indexer_types", "index_topk_pattern"};
+    apr_index_layers index = {2, 1};
+
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
+        const cJSON *const list = apr_config_find(r, lists[i]);
+        if (list != NULL && !cJSON_IsNull(list)) return fill_listed_index(r, list, lists[i], shares, n);
+    }
+    APR_TRY(apr_config_int(r, "index_topk_freq", &index.own_every));
+    APR_TRY(apr_config_int(r, "index_skip_topk_offset", &index.n_first));
+    for (int64_t i = 0; i < n; i++) shares[i] = !apr_layer_has_own_index(index, i);
+    return APR_OK;
+}
+
+static apr_status read_indexes(const reading *r)
+{
+    apr_hparams *const h = r->h;
+    bool any = false;
+
+    if (r->spec == NULL || !r->spec->shares_index || h->num_layers <= 0 || h->num_layers > APR_MAX_LAYERS) return APR_OK;
+    uint8_t *const shares = new_kinds(r, h->num_layers);
+    if (shares == NULL) return apr_no_memory(r->err, "the kinds of the layers");
+    APR_TRY(fill_index(r, shares, h->num_layers));
+    for (int64_t i = 0; i < h->num_layers; i++) any |= shares[i] != 0;
+    if (any) h->shares_index = shares;
+    return APR_OK;
+}
+
+static void put_indexes(apr_json_text *out, const apr_hparams *h)
+{
+    if (h->shares_index == NULL) return;
+    apr_json_open(out, "indexer_types", '[');
+    for (int64_t i = 0; i < h->num_layers; i++) apr_config_put_text(out, NULL, apr_layer_shares_index(h, i) ? "shared" : "full");
+    apr_json_close(out, ']');
+}
+
 /* --- the whole --- */
 
 apr_status apr_config_read_layers(const reading *r)
@@ -552,6 +613,7 @@ apr_status apr_config_read_layers(const reading *r)
     APR_TRY(read_mixers(r));
     if (r->spec != NULL && r->spec->settle_layers != NULL) APR_TRY(r->spec->settle_layers(r));
     APR_TRY(read_feed_forwards(r));
+    APR_TRY(read_indexes(r));
     return positions_first ? APR_OK : read_positions(r);
 }
 
@@ -560,4 +622,5 @@ void apr_config_write_layers(apr_json_text *out, const apr_hparams *h, const apr
     put_mixers(out, h, f);
     put_feed_forwards(out, h, f);
     put_positions(out, h, f);
+    if (f->shares_index) put_indexes(out, h);
 }

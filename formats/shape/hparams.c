@@ -111,6 +111,17 @@ bool apr_layer_has_rope(const apr_hparams *h, int64_t layer)
     return h->no_rope == NULL || layer < 0 || layer >= h->num_layers || h->no_rope[layer] == 0;
 }
 
+bool apr_layer_shares_index(const apr_hparams *h, int64_t layer)
+{
+    return h->shares_index != NULL && layer >= 0 && layer < h->num_layers && h->shares_index[layer] != 0;
+}
+
+bool apr_layer_has_own_index(apr_index_layers index, int64_t layer)
+{
+    const int64_t after = layer - index.n_first + 1;
+    return after <= 0 || index.own_every <= 1 || after % index.own_every == 0;
+}
+
 bool apr_layer_slides(apr_window_layers window, int64_t layer)
 {
     if (layer < window.n_full_first) return false;

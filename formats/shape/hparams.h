@@ -168,7 +168,9 @@ typedef struct apr_hparams {
     const uint8_t *layer_kinds; /* apr_layer_kind; NULL: FULL */
     const uint8_t *ffn_kinds;   /* apr_ffn_kind; NULL: EXPERTS where num_experts > 0, else DENSE */
     const uint8_t *no_rope;     /* 1: the layer's attention has no rotary embedding; NULL: all layers have it */
-    const char *torch_dtype;    /* "bfloat16", or NULL */
+    /* Sparse attention. 1: the layer attends to the positions that the closest layer before it with an index chose; NULL: none does */
+    const uint8_t *shares_index;
+    const char *torch_dtype; /* "bfloat16", or NULL */
     /* From config.json only, for code that computes or translates: */
     const char *refusal;        /* a clause that names the field and value that no program here computes, or NULL */
     const char *unknown_fields; /* "a, b": fields that are not known here and may or may not matter; or NULL */
@@ -228,6 +230,15 @@ bool apr_hflag_get(const apr_hparams *hparams, const apr_hflag_field *field);
 apr_layer_kind apr_layer_kind_of(const apr_hparams *hparams, int64_t layer);
 apr_ffn_kind apr_ffn_kind_of(const apr_hparams *hparams, int64_t layer);
 bool apr_layer_has_rope(const apr_hparams *hparams, int64_t layer);
+bool apr_layer_shares_index(const apr_hparams *hparams, int64_t layer);
+
+/* Which layers share an index, where a file does not list them. The first n_first layers have their own. After them every own_every-th
+ * layer has its own, counted from the last of the first ones. */
+typedef struct apr_index_layers {
+    int64_t n_first, own_every;
+} apr_index_layers;
+
+bool apr_layer_has_own_index(apr_index_layers index, int64_t layer);
 
 /* Which layers have sliding-window attention, where a file does not list them. The first n_full_first layers have full attention. Of the
  * layers after them every full_every-th has full attention, and the others slide. */

@@ -104,6 +104,7 @@ static apr_status diff_fields(apr_model_diff *diff, apr_error *err)
 /* The values of one layer's properties. */
 static apr_fact_value mixer_of(uint8_t kind) { return number_of(APR_FACT_LAYER, kind); }
 static apr_fact_value positions_of(uint8_t has_none) { return text_of(has_none ? "none" : "rotary"); }
+static apr_fact_value index_of(uint8_t shares) { return text_of(shares ? "shared" : "own"); }
 static apr_fact_value ffn_of(uint8_t kind)
 {
     static const char *const names[] = {[APR_FFN_DENSE] = "dense", [APR_FFN_EXPERTS] = "experts", [APR_FFN_NONE] = "none"};
@@ -119,7 +120,8 @@ static apr_status diff_layers(apr_model_diff *diff, apr_error *err)
         apr_fact_value (*of)(uint8_t kind);
     } aspects[] = {{a->layer_kinds, b->layer_kinds, "kind of layer", mixer_of},
                    {a->ffn_kinds, b->ffn_kinds, "feed-forward of layer", ffn_of},
-                   {a->no_rope, b->no_rope, "positions of layer", positions_of}};
+                   {a->no_rope, b->no_rope, "positions of layer", positions_of},
+                   {a->shares_index, b->shares_index, "index of layer", index_of}};
 
     for (size_t k = 0; k < sizeof aspects / sizeof *aspects; k++) {
         const uint8_t *const x = aspects[k].a, *const y = aspects[k].b;

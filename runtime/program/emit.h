@@ -31,6 +31,7 @@ typedef struct apr_emitter {
     int layer;           /* of the next operation; -1: outside of the layers */
     const char *root;    /* prefix of weight names: "model." */
     apr_norm_facts norm; /* default norm: kind, offset, eps */
+    int chosen;          /* the positions that the last index chose, for layers that share them; 0: none yet */
     struct {
         int table, angles; /* -1: not created yet */
     } rotary[APR_ROTARY_NONE];

@@ -336,6 +336,9 @@ static const struct {
      "\"per_layer_config\":{\"0\":{\"head_dim\":16},\"3\":{\"head_dim\":32}}",
      "differs between layers"},
     {"llama", "\"per_layer_config\":{\"3\":{\"head_dim\":4}}", "per_layer_config"},
+    {"deepseek_v32", "\"indexer_types\":[\"full\",\"shared\",\"full\",\"full\"]", "indexer_types"},
+    {"glm_moe_dsa", "\"indexer_types\":[\"full\",\"none\",\"full\",\"full\"]", "the index of its layer 1 is of the unknown type \"none\""},
+    {"glm_moe_dsa", "\"index_topk_pattern\":\"FSxF\"", "the index of its layer 2 is of the unknown type \"xF\""},
     {"deepseek_v3", "\"scoring_func\":\"softmax\"", "\"scoring_func\" is \"softmax\""},
     {"deepseek_v3", "\"topk_method\":\"greedy\"", "topk_method"},
     {"deepseek_v3", "\"rope_interleave\":false", "rope_interleave"},
@@ -411,6 +414,43 @@ static void what_no_program_does_is_refused_by_field_and_value(void **state)
     }
 }
 
+/* --- layers that share an index --- */
+
+/* letters: 1 for a layer that shares; NULL: each layer has its own. */
+static const struct {
+    const char *fields, *letters;
+} indexes[] = {
+    {"\"index_topk\":9", NULL},
+    {"\"indexer_types\":[\"full\",\"full\",\"full\",\"full\",\"full\",\"full\",\"full\",\"full\"]", NULL},
+    {"\"indexer_types\":[\"full\",\"shared\",\"shared\",\"full\",\"full\",\"shared\",\"full\",\"full\"]", "01100100"},
+    {"\"index_topk_freq\":4", "00111011"},                              /* the class's offset is 2 */
+    {"\"index_topk_freq\":4,\"index_skip_topk_offset\":3", "00011101"}, /* GLM-5.2 */
+    {"\"index_topk_freq\":4,\"index_skip_topk_offset\":0", "11101110"},
+    {"\"index_topk_freq\":0,\"index_topk_pattern\":null", NULL},
+    {"\"index_topk_freq\":4,\"index_topk_pattern\":\"FFSSFSFS\"", "00110101"},
+    {"\"indexer_types\":null,\"index_topk_pattern\":[\"full\",\"shared\",\"full\",\"full\",\"full\",\"full\",\"full\",\"full\"]",
+     "01000000"},
+};
+
+static void layers_share_an_index_as_the_class_derives_it(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof indexes / sizeof *indexes; i++) {
+        char text[400];
+        apr_arena arena = {0};
+        apr_hparams h;
+        snprintf(text, sizeof text, "{\"model_type\":\"glm_moe_dsa\",\"hidden_size\":64,\"num_hidden_layers\":8,%s}", indexes[i].fields);
+        read_fact_config(text, text, &h, &arena);
+        assert_null(h.refusal);
+        assert_null(h.unknown_fields);
+        if ((h.shares_index != NULL) != (indexes[i].letters != NULL))
+            fail_msg("%s: %s", text, h.shares_index != NULL ? "shares" : "shares not");
+        for (int layer = 0; layer < 8 && indexes[i].letters != NULL; layer++)
+            if (apr_layer_shares_index(&h, layer) != (indexes[i].letters[layer] == '1')) fail_msg("%s: layer %d", text, layer);
+        apr_arena_close(&arena);
+    }
+}
+
 /* --- what no model has --- */
 
 static const struct {
@@ -419,6 +459,9 @@ static const struct {
     {"deepseek_v3", "\"n_group\":3,\"n_routed_experts\":8,\"num_experts_per_tok\":2", "8 experts cannot share 3 groups"},
     {"deepseek_v3", "\"n_group\":4,\"topk_group\":5", "num_expert_groups_used is 5, more than num_expert_groups (4)"},
     {"qwen3_moe", "\"num_experts\":4,\"num_experts_per_tok\":5", "num_experts_per_tok is 5, more than num_experts (4)"},
+    {"glm_moe_dsa", "\"indexer_types\":[\"full\"]", "\"indexer_types\" has 1 entries for 4 layers"},
+    {"glm_moe_dsa", "\"index_topk_pattern\":\"FFSSS\"", "\"index_topk_pattern\" has 5 entries for 4 layers"},
+    {"glm_moe_dsa", "\"indexer_types\":7", "\"indexer_types\" is not a list"},
     {"qwen3_moe", "\"decoder_sparse_step\":0", "\"decoder_sparse_step\" is 0"},
     {"qwen3_moe", "\"mlp_only_layers\":[4]", "names a layer that is not one of the 4"},
     {"qwen3_moe", "\"mlp_only_layers\":[-1]", "names a layer that is not one of the 4"},
@@ -631,6 +674,7 @@ int main(void)
         cmocka_unit_test(published_configs_mean_what_their_models_are),
         cmocka_unit_test(published_configs_of_other_families_mean_what_their_models_are),
         cmocka_unit_test(what_no_program_does_is_refused_by_field_and_value),
+        cmocka_unit_test(layers_share_an_index_as_the_class_derives_it),
         cmocka_unit_test(numbers_that_no_model_has_give_one_sentence),
         cmocka_unit_test(the_part_of_a_larger_model_may_leave_out_its_size),
         cmocka_unit_test(what_images_need_is_read),

@@ -138,6 +138,7 @@ static bool same_layers(const apr_hparams *a, const apr_hparams *b, const char *
         if (apr_layer_kind_of(a, i) != apr_layer_kind_of(b, i)) *field = "layer_kinds";
         else if (apr_ffn_kind_of(a, i) != apr_ffn_kind_of(b, i)) *field = "ffn_kinds";
         else if (apr_layer_has_rope(a, i) != apr_layer_has_rope(b, i)) *field = "no_rope";
+        else if (apr_layer_shares_index(a, i) != apr_layer_shares_index(b, i)) *field = "shares_index";
     }
     return *field == NULL;
 }

@@ -154,6 +154,50 @@ static void a_zero_is_written_where_a_reader_would_assume_a_default(void **state
     assert_true(f->h.attn_temperature == 0.1); /* as llama.cpp assumes */
 }
 
+/* --- layers that share an index --- */
+
+static const char *shared_letters(const apr_hparams *h)
+{
+    static char text[16];
+    for (int i = 0; i < h->num_layers; i++) text[i] = apr_layer_shares_index(h, i) ? 's' : 'o';
+    text[h->num_layers] = '\0';
+    return text;
+}
+
+/* llama.cpp takes a model of at least 2^20 positions that does not list its layers for GLM-5.2. */
+static void layers_with_an_index_are_listed_where_readers_assume_others(void **state)
+{
+    static const uint8_t shares[10] = {0, 1, 1, 0, 0, 1};
+    static const struct {
+        const uint8_t *shares;
+        int64_t n_positions;
+        const char *without_key, *with_key; /* with_key NULL: the key is not written */
+    } cases[] = {
+        {NULL, 4096, "oooooooooo", NULL},
+        {shares, 4096, "oooooooooo", "ossoosoooo"},
+        {NULL, 1 << 20, "ooosssosss", "oooooooooo"},
+        {shares, 1 << 20, "ooosssosss", "ossoosoooo"},
+    };
+    const apr_vocab none = {.kind = APR_VOCAB_NONE};
+    fixture *const f = *state;
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const apr_hparams h = {.architecture = "glm_moe_dsa",
+                               .num_layers = 10,
+                               .max_position_embeddings = cases[i].n_positions,
+                               .shares_index = cases[i].shares};
+        start(f, "glm-dsa");
+        assert_int_equal(apr_gguf_keys(&h, &none, NULL, 0, &f->kv, &f->err), APR_OK);
+        assert_int_equal(apr_kv_find(&f->kv, "glm-dsa.attention.indexer.types") != NULL, cases[i].with_key != NULL);
+        assert_null(apr_kv_find(&f->kv, "aprkit.shares_index"));
+        assert_int_equal(read_hparams(f), APR_OK);
+        assert_string_equal(shared_letters(&f->h), cases[i].with_key != NULL ? cases[i].with_key : cases[i].without_key);
+        apr_kv_remove(&f->kv, "glm-dsa.attention.indexer.types");
+        assert_int_equal(read_hparams(f), APR_OK);
+        assert_string_equal(shared_letters(&f->h), cases[i].without_key);
+    }
+}
+
 /* --- tensors --- */
 
 static apr_tensor floats(const char *name, const float *numbers, int64_t n)
@@ -201,10 +245,11 @@ static void arrays_that_fit_no_model_do_no_harm(void **state)
     static const int32_t odd[] = {-5, 0, INT32_MAX, 3};
     static const float reals[] = {NAN, INFINITY, -1, 0};
     static const apr_str texts[] = {{"a", 1}, {"b", 1}};
-    static const char *const archs[] = {"nemotron_h_moe", "lfm2", "gemma4", "granitehybrid", "llama4", "deepseek2", "phi3", "cohere2"};
-    static const char *const keys[] = {"attention.head_count_kv",  "feed_forward_length", "attention.sliding_window_pattern",
-                                       "attention.key_length_swa", "expert_count",        "leading_dense_block_count",
-                                       "rope.dimension_count"};
+    static const char *const archs[] = {"nemotron_h_moe", "lfm2", "gemma4",  "granitehybrid", "llama4",
+                                        "deepseek2",      "phi3", "cohere2", "glm-dsa"};
+    static const char *const keys[] = {"attention.head_count_kv",  "feed_forward_length",    "attention.sliding_window_pattern",
+                                       "attention.key_length_swa", "expert_count",           "leading_dense_block_count",
+                                       "rope.dimension_count",     "attention.indexer.types"};
     fixture *const f = *state;
 
     for (size_t a = 0; a < sizeof archs / sizeof *archs; a++) {
@@ -248,6 +293,7 @@ static void keys_of_our_own_that_make_no_sense_are_refused_with_a_sentence(void 
         {"aprkit.layer_kinds", "ffzf", "aprkit.layer_kinds"},
         {"aprkit.ffn_kinds", "dedx", "aprkit.ffn_kinds"},
         {"aprkit.no_rope", "rrr\0", "aprkit.no_rope"},
+        {"aprkit.shares_index", "osso?", "aprkit.shares_index"},
         {"aprkit.rope.type", "spiral", "unknown rotary scaling 'spiral'"},
         {"aprkit.rope_local.type", "spiral", "unknown rotary scaling 'spiral'"},
         {"aprkit.rope.long_factor", "2", "aprkit.rope.long_factor is not a list of factors"},
@@ -278,6 +324,7 @@ int main(void)
         TEST(old_files_with_latent_attention_say_the_widths_of_heads),
         TEST(alpha_is_written_as_the_theta_that_it_makes),
         TEST(a_zero_is_written_where_a_reader_would_assume_a_default),
+        TEST(layers_with_an_index_are_listed_where_readers_assume_others),
         TEST(divisors_that_stop_the_rest_are_a_proportional_scaling),
         TEST(factors_of_longrope_come_from_both_tensors_or_not_at_all),
         TEST(arrays_that_fit_no_model_do_no_harm),

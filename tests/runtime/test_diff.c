@@ -276,6 +276,10 @@ static void feed_forwards_positions_and_sliding_layers_ropes_are_facts(void **st
     b->no_rope = none;
     only_fact(diff_changed(c, &exactly), APR_DIFF_HYPERPARAMETER, "positions of layer 1");
     b->no_rope = last;
+    a->shares_index = last;
+    b->shares_index = none;
+    only_fact(diff_changed(c, &exactly), APR_DIFF_HYPERPARAMETER, "index of layer 1");
+    b->shares_index = last;
 
     a->rope_theta_local = b->rope_theta_local = 1e4;
     a->rope_local = (apr_rope_scaling){.kind = APR_ROPE_YARN, .factor = 4, .mscale = 1};

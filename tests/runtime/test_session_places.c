@@ -203,6 +203,29 @@ static void every_partition_gives_the_same_numbers(void **state)
     }
 }
 
+/* Layers that share an index read what another place has chosen. */
+static void a_shared_index_crosses_places(void **state)
+{
+    static const uint8_t ffns[N_LAYERS] = {0}, shares[N_LAYERS] = {0, 1, 1, 1};
+    apr_hparams h = program_model_sizes("glm_moe_dsa");
+    program_model m;
+
+    (void)state;
+    h.num_layers = N_LAYERS;
+    h.ffn_kinds = ffns;
+    h.num_experts = 0;
+    h.shares_index = shares;
+    assert_int_equal(program_model_open(&m, &h, APR_BF16, NULL), APR_OK);
+    size_t n_indexes = 0;
+    for (size_t i = 0; i < m.program.n_ops; i++) n_indexes += m.program.ops[i].kind == APR_OP_INDEX;
+    assert_int_equal(n_indexes, 1);
+    float *const reference = reference_of(&m);
+    for (int devices = 1; devices <= 3; devices++)
+        for (int layers = 0; layers <= N_LAYERS; layers++) check_partition(&m, reference, devices, layers, false);
+    free(reference);
+    program_model_close(&m);
+}
+
 /* --- one GPU twice --- */
 
 static void two_parts_may_share_a_gpu(void **state)
@@ -422,6 +445,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(some_partitions_of_every_family_give_the_same_numbers),
         cmocka_unit_test(every_partition_gives_the_same_numbers),
+        cmocka_unit_test(a_shared_index_crosses_places),
         cmocka_unit_test(two_parts_may_share_a_gpu),
         cmocka_unit_test(what_is_offloaded_is_not_on_the_device),
         cmocka_unit_test(parity_finds_every_value_at_its_place),

@@ -96,6 +96,7 @@ void assert_facts(apr_hparams h, const char *text, const char *where)
     assert_letters(&f, "layers", h.layer_kinds, h.num_layers, apr_layer_letters);
     assert_letters(&f, "ffn", h.ffn_kinds, h.num_layers, apr_ffn_letters);
     assert_letters(&f, "no_rope", h.no_rope, h.num_layers, "01");
+    assert_letters(&f, "shares_index", h.shares_index, h.num_layers, "01");
     for (const char *at = text; *at != '\0'; at += strcspn(at, " "), at += strspn(at, " ")) n_words++;
     if (n_words != f.n_found) fail_msg("%s: %zu of %zu expected facts have no field", where, n_words - f.n_found, n_words);
 }

@@ -59,8 +59,9 @@ static const apr_family_config deepseek_v32 = {.activation = "silu",
 static const apr_family_config glm_moe_dsa = {.activation = "silu",
                                               .layer_types = LAYER_TYPES,
                                               .experts = APR_EXPERTS_AFTER_DENSE,
+                                              .shares_index = true,
                                               .spellings = SPELLINGS,
-                                              .computes = COMPUTES,
+                                              .computes = COMPUTES "indexer_types index_topk_freq index_topk_pattern ",
                                               .refuses = " attention_bias ",
                                               .requires = " rope_interleave ",
                                               .accepts = {{"scoring_func", " sigmoid "}, {"topk_method", " noaux_tc "}},
@@ -89,13 +90,13 @@ static const apr_family_config glm_moe_dsa = {.activation = "silu",
                                               .dense_key = "first_k_dense_replace",
                                               .n_dense = 3};
 
-#define GGUF                                                                                                                        \
+#define GGUF(shares)                                                                                                                \
     {                                                                                                                               \
         .more_keys = " leading_dense_block_count! vocab_size attention.q_lora_rank attention.kv_lora_rank attention.key_length_mla" \
                      " attention.value_length_mla expert_feed_forward_length expert_shared_count! expert_weights_scale"             \
                      " expert_weights_norm rope.dimension_count rope.scaling.yarn_log_multiplier nextn_predict_layers"              \
-                     " attention.indexer.head_count attention.indexer.key_length attention.indexer.top_k ",                         \
-        .score_function = 2, .yarn_log_unit = 0.1                                                                                   \
+                     " attention.indexer.head_count attention.indexer.key_length attention.indexer.top_k attention.indexer.types ", \
+        .score_function = 2, .yarn_log_unit = 0.1, .shares_index = shares                                                           \
     }
 #define SETS                                                                                                     \
     {                                                                                                            \
@@ -106,7 +107,7 @@ static const apr_family_config glm_moe_dsa = {.activation = "silu",
 const apr_family apr_family_deepseek_v32 = {.name = "deepseek_v32",
                                             .types = {{"deepseek_v32", "DeepseekV32ForCausalLM"}},
                                             .ggml = "deepseek32",
-                                            .gguf = GGUF,
+                                            .gguf = GGUF(false),
                                             .config = &deepseek_v32,
                                             .tensors = indexer,
                                             .n_tensors = sizeof indexer / sizeof *indexer,
@@ -116,7 +117,7 @@ const apr_family apr_family_deepseek_v32 = {.name = "deepseek_v32",
 const apr_family apr_family_glm_moe_dsa = {.name = "glm_moe_dsa",
                                            .types = {{"glm_moe_dsa", "GlmMoeDsaForCausalLM"}},
                                            .ggml = "glm-dsa",
-                                           .gguf = GGUF,
+                                           .gguf = GGUF(true),
                                            .config = &glm_moe_dsa,
                                            .tensors = indexer,
                                            .n_tensors = sizeof indexer / sizeof *indexer,

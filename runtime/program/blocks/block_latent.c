@@ -144,6 +144,14 @@ static int emit_index(apr_emitter *e, int n, int q_from, apr_attention a, apr_ro
     return op.out;
 }
 
+/* The positions that a layer attends to: those of its own index, or of the last one before it. */
+static int chosen_of(apr_emitter *e, int n, int q_from, const apr_attention *a, apr_rope_mode mode)
+{
+    if (!apr_layer_shares_index(e->hparams, e->layer)) return e->chosen = emit_index(e, n, q_from, *a, mode);
+    if (e->chosen <= 0) apr_emit_fail(e, APR_E_DAMAGED, "layer %d shares the index of an earlier layer, and none has one", e->layer);
+    return e->chosen;
+}
+
 /* The square of YaRN's magnitude for mscale_all_dim, because it applies to queries and to keys. */
 static double yarn_scale(const apr_rope_scaling *r)
 {
@@ -168,7 +176,7 @@ static int emit_attention(apr_emitter *e, int n, const names_of *names)
 
     int q_from, kv;
     int q = emit_queries(e, n, &a, &m, &q_from, &kv);
-    if (names->index_mode != NULL) a.chosen = emit_index(e, n, q_from, a, *names->index_mode);
+    if (names->index_mode != NULL) a.chosen = chosen_of(e, n, q_from, &a, *names->index_mode);
     q = apr_emit_rope(e, q, a.rotary, a.rope_mode, m.nope + m.rope, m.nope, "q.rotated");
     const int q_nope = apr_emit_slice(e, q, m.n_heads, 0, m.nope, "q.nope"),
               q_rope = apr_emit_slice(e, q, m.n_heads, m.nope, m.rope, "q.rope");

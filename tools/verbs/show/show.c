@@ -366,13 +366,15 @@ static const char *ffn_kind_name(uint8_t kind)
     return names[kind];
 }
 
+static const char *index_name(uint8_t shares) { return shares ? "shared" : "own"; }
 static const char *position_name(uint8_t has_none) { return has_none ? "none" : "rotary"; }
 
 static void report_all_layers(apr_report *r, const apr_hparams *h)
 {
     const layer_aspect aspects[] = {{"layer_kinds", "layers", apr_layer_letters, APR_N_LAYER_KINDS, apr_layer_kind_name, h->layer_kinds},
                                     {"ffn_kinds", "feed-forwards", apr_ffn_letters, APR_N_FFN_KINDS, ffn_kind_name, h->ffn_kinds},
-                                    {"positions", "positions", "rn", 2, position_name, h->no_rope}};
+                                    {"positions", "positions", "rn", 2, position_name, h->no_rope},
+                                    {"indexes", "indexes", "os", 2, index_name, h->shares_index}};
 
     for (size_t i = 0; i < sizeof aspects / sizeof *aspects; i++) report_layers(r, &aspects[i], h->num_layers);
 }
