@@ -134,23 +134,70 @@ typedef enum {
     APR_NOPE_ALL
 } apr_nope_rule;
 
-/* This architecture's key for a field of APR_HPARAM_LIST; "": it has none. */
+/* X(name, key): GGUF's keys without the "ARCH." prefix, beyond those of APR_HPARAM_LIST and APR_HFLAG_LIST. */
+#define APR_GGUF_KEY_LIST(X)                                           \
+    X(key_length_mla, "attention.key_length_mla")                      \
+    X(key_length_swa, "attention.key_length_swa")                      \
+    X(value_length, "attention.value_length")                          \
+    X(value_length_swa, "attention.value_length_swa")                  \
+    X(layer_norm_epsilon, "attention.layer_norm_epsilon")              \
+    X(sliding_window_pattern, "attention.sliding_window_pattern")      \
+    X(indexer_types, "attention.indexer.types")                        \
+    X(expert_gating_func, "expert_gating_func")                        \
+    X(interleave_moe_layer_step, "interleave_moe_layer_step")          \
+    X(leading_dense_block_count, "leading_dense_block_count")          \
+    X(inner_size, "ssm.inner_size")                                    \
+    X(dimension_count_swa, "rope.dimension_count_swa")                 \
+    X(dimension_sections, "rope.dimension_sections")                   \
+    X(scaling, "rope.scaling") /* a group of the following keys */     \
+    X(scaling_type, "rope.scaling.type")                               \
+    X(scaling_factor, "rope.scaling.factor")                           \
+    X(attn_factor, "rope.scaling.attn_factor")                         \
+    X(original_context_length, "rope.scaling.original_context_length") \
+    X(yarn_beta_fast, "rope.scaling.yarn_beta_fast")                   \
+    X(yarn_beta_slow, "rope.scaling.yarn_beta_slow")                   \
+    X(yarn_attn_factor, "rope.scaling.yarn_attn_factor")               \
+    X(yarn_log_multiplier, "rope.scaling.yarn_log_multiplier")         \
+    X(finetuned, "rope.scaling.finetuned")
+
+/* APR_KEY(num_layers): the GGUF key of that field, or of that name in APR_GGUF_KEY_LIST. */
+#define APR_KEY(name)        APR_KEY_##name
+#define APR_KEY_ALWAYS(name) (APR_KEY_##name | APR_KEY_EVEN_ZERO) /* written even if the value is 0 or false */
+enum {
+    APR_KEYS_END, /* ends a list */
+#define X(field, type, hf, gguf) APR_KEY(field),
+    APR_HPARAM_LIST(X)
+#undef X
+#define X(field, hf, gguf) APR_KEY(field),
+        APR_HFLAG_LIST(X)
+#undef X
+#define X(name, key) APR_KEY(name),
+            APR_GGUF_KEY_LIST(X)
+#undef X
+                APR_NO_KEYS, /* a list that is empty, where an absent one is not */
+    APR_FIRST_NUMBER_KEY = APR_KEYS_END + 1,
+    APR_FIRST_FLAG_KEY = APR_FIRST_NUMBER_KEY + APR_N_NUMBERS,
+    APR_KEY_EVEN_ZERO = 1 << 15
+};
+
+/* This architecture's own name for a key; "": it has none. */
 typedef struct apr_gguf_spelling {
-    const char *field, *key; /* "logits_scaling", "logit_scale" */
+    uint16_t key;
+    const char *name; /* APR_KEY(logits_scaling), "logit_scale" */
 } apr_gguf_spelling;
 
-enum { APR_MAX_GGUF_SPELLINGS = 2 };
+enum { APR_MAX_GGUF_SPELLINGS = 2, APR_MAX_GGUF_KEYS = 32 };
 
 /* Chooses among specs with the same ggml name: the one whose key holds a number from `least` to `most`. A missing key counts as 0. */
 typedef struct apr_gguf_choice {
-    const char *key; /* without the architecture prefix; NULL: the spec is chosen only as the first one of its name */
+    uint16_t key; /* 0: the spec is chosen only as the first one of its name */
     int64_t least, most;
 } apr_gguf_choice;
 
 typedef struct apr_family_gguf {
-    /* GGUF keys without the "ARCH." prefix, in the converter's order, " a b! ": `keys` before general.file_type, `more_keys` after it.
-     * They are fields of the table of hyperparameters, or rows of key_table in gguf_hparams.c. "!": written even if the value is 0 or false. NULL: the usual keys. */
-    const char *keys, *more_keys;
+    /* GGUF keys in the order of llama.cpp's converter, each an APR_KEY: `keys` before general.file_type, `more_keys` after it. Without a
+     * list the usual keys are written. */
+    uint16_t keys[APR_MAX_GGUF_KEYS], more_keys[APR_MAX_GGUF_KEYS];
     apr_gguf_spelling spellings[APR_MAX_GGUF_SPELLINGS];
     const char *name_without_experts; /* ggml's architecture name for models without experts, where it differs */
     apr_gguf_choice chosen_by;

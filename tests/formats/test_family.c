@@ -119,6 +119,27 @@ static void defaults_are_of_numbers_that_there_are(void **state)
     }
 }
 
+/* A key that a family lists has a name in its architecture, and a rule that writes it. */
+static void every_gguf_key_that_a_family_lists_is_written(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < apr_n_families; i++) {
+        apr_hparams h = {.architecture = apr_families[i]->types[0].name};
+        apr_arena arena = {0};
+        apr_kv_list kv = {.arena = &arena};
+        apr_error err = {0};
+
+        for (size_t k = 0; k < apr_n_hparam_fields; k++) {
+            if (apr_hparam_fields[k].is_int) *apr_hparam_int(&h, &apr_hparam_fields[k]) = 1;
+            else *apr_hparam_real(&h, &apr_hparam_fields[k]) = 1;
+        }
+        for (size_t k = 0; k < apr_n_hflag_fields; k++) *apr_hflag(&h, &apr_hflag_fields[k]) = true;
+        if (apr_gguf_standard_keys(&h, false, NULL, 0, &kv, &err) != APR_OK) fail_msg("%s: %s", h.architecture, err.text);
+        for (size_t k = 0; k < kv.n_items; k++) assert_int_not_equal(kv.items[k].key.text[kv.items[k].key.n_bytes - 1], '.');
+        apr_arena_close(&arena);
+    }
+}
+
 /* A spec's rows: its own, then those of its sets. */
 typedef struct card_rows {
     const apr_tensor_rule *rules[128];
@@ -403,6 +424,7 @@ int main(void)
         cmocka_unit_test(no_two_rules_of_a_spec_claim_a_name),
         cmocka_unit_test(what_a_form_holds_is_canonical),
         cmocka_unit_test(defaults_are_of_numbers_that_there_are),
+        cmocka_unit_test(every_gguf_key_that_a_family_lists_is_written),
         cmocka_unit_test(a_tensor_is_found_by_either_name),
         cmocka_unit_test(what_holds_a_tensor_is_matched_as_its_holder),
         cmocka_unit_test(rotary_rows_move_only_in_families_that_keep_pairs_together),

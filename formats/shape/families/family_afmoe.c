@@ -54,8 +54,9 @@ const apr_family apr_family_afmoe = {
     .name = "afmoe",
     .types = {{"afmoe", "AfmoeForCausalLM"}},
     .ggml = "afmoe",
-    .gguf = {.more_keys = " vocab_size rope.dimension_count expert_shared_count expert_feed_forward_length leading_dense_block_count!"
-                          " expert_weights_norm expert_weights_scale attention.sliding_window ",
+    .gguf = {.more_keys = {APR_KEY(vocab_size), APR_KEY(rotary_dim), APR_KEY(num_shared_experts), APR_KEY(moe_intermediate_size),
+                           APR_KEY_ALWAYS(leading_dense_block_count), APR_KEY(norm_topk_prob), APR_KEY(routed_scaling_factor),
+                           APR_KEY(sliding_window)},
              .assumes = &assumes,
              .full_every = 4,
              .nope = APR_NOPE_FULL,

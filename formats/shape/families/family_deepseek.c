@@ -40,17 +40,17 @@ static const apr_family_config deepseek_v3 = {.activation = "silu",
                                               .dense_key = "first_k_dense_replace",
                                               .n_dense = 3};
 
-#define KEYS                                                                                                               \
-    " leading_dense_block_count! vocab_size attention.q_lora_rank attention.kv_lora_rank attention.key_length_mla"         \
-    " attention.value_length_mla expert_feed_forward_length expert_shared_count! expert_weights_scale expert_weights_norm" \
-    " rope.dimension_count rope.scaling.yarn_log_multiplier "
+#define KEYS                                                                                                                              \
+    APR_KEY_ALWAYS(leading_dense_block_count), APR_KEY(vocab_size), APR_KEY(q_lora_rank), APR_KEY(kv_lora_rank), APR_KEY(key_length_mla), \
+        APR_KEY(v_head_dim), APR_KEY(moe_intermediate_size), APR_KEY_ALWAYS(num_shared_experts), APR_KEY(routed_scaling_factor),          \
+        APR_KEY(norm_topk_prob), APR_KEY(rotary_dim), APR_KEY(yarn_log_multiplier)
 
 const apr_family apr_family_deepseek_v3 = {.name = "deepseek_v3",
                                            .types = {{"deepseek_v3", "DeepseekV3ForCausalLM"},
                                                      {"kimi_k2", "DeepseekV3ForCausalLM"},
                                                      {"kimi_k25", "KimiK25ForConditionalGeneration"}},
                                            .ggml = "deepseek2",
-                                           .gguf = {.more_keys = KEYS, .score_function = 2, .yarn_log_unit = 0.1},
+                                           .gguf = {.more_keys = {KEYS}, .score_function = 2, .yarn_log_unit = 0.1},
                                            .config = &deepseek_v3,
                                            .sets = {&apr_tensors_ends, &apr_tensors_latent, &apr_tensors_ffn_norm, &apr_tensors_dense,
                                                     &apr_tensors_experts, &apr_tensors_shared_experts},
@@ -100,8 +100,8 @@ static const apr_family_config deepseek_v2 = {
 const apr_family apr_family_deepseek_v2 = {.name = "deepseek_v2",
                                            .types = {{"deepseek_v2", "DeepseekV2ForCausalLM"}},
                                            .ggml = "deepseek2",
-                                           .gguf = {.more_keys = KEYS,
-                                                    .chosen_by = {"expert_gating_func", 0, 1},
+                                           .gguf = {.more_keys = {KEYS},
+                                                    .chosen_by = {APR_KEY(expert_gating_func), 0, 1},
                                                     .score_function = 1,
                                                     .yarn_log_unit = 0.1,
                                                     .ranks_groups_by_two = true},

@@ -90,13 +90,26 @@ static const apr_family_config glm_moe_dsa = {.activation = "silu",
                                               .dense_key = "first_k_dense_replace",
                                               .n_dense = 3};
 
-#define GGUF(shares)                                                                                                                \
-    {                                                                                                                               \
-        .more_keys = " leading_dense_block_count! vocab_size attention.q_lora_rank attention.kv_lora_rank attention.key_length_mla" \
-                     " attention.value_length_mla expert_feed_forward_length expert_shared_count! expert_weights_scale"             \
-                     " expert_weights_norm rope.dimension_count rope.scaling.yarn_log_multiplier nextn_predict_layers"              \
-                     " attention.indexer.head_count attention.indexer.key_length attention.indexer.top_k attention.indexer.types ", \
-        .score_function = 2, .yarn_log_unit = 0.1, .shares_index = shares                                                           \
+#define GGUF(shares)                                                      \
+    {                                                                     \
+        .more_keys = {APR_KEY_ALWAYS(leading_dense_block_count),          \
+                      APR_KEY(vocab_size),                                \
+                      APR_KEY(q_lora_rank),                               \
+                      APR_KEY(kv_lora_rank),                              \
+                      APR_KEY(key_length_mla),                            \
+                      APR_KEY(v_head_dim),                                \
+                      APR_KEY(moe_intermediate_size),                     \
+                      APR_KEY_ALWAYS(num_shared_experts),                 \
+                      APR_KEY(routed_scaling_factor),                     \
+                      APR_KEY(norm_topk_prob),                            \
+                      APR_KEY(rotary_dim),                                \
+                      APR_KEY(yarn_log_multiplier),                       \
+                      APR_KEY(num_nextn_layers),                          \
+                      APR_KEY(index_n_heads),                             \
+                      APR_KEY(index_head_dim),                            \
+                      APR_KEY(index_topk),                                \
+                      APR_KEY(indexer_types)},                            \
+        .score_function = 2, .yarn_log_unit = 0.1, .shares_index = shares \
     }
 #define SETS                                                                                                     \
     {                                                                                                            \

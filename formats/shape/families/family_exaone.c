@@ -20,7 +20,7 @@ const apr_family apr_family_exaone4 = {
     .name = "exaone4",
     .types = {{"exaone4", "Exaone4ForCausalLM"}},
     .ggml = "exaone4",
-    .gguf = {.more_keys = " vocab_size attention.sliding_window attention.sliding_window_pattern ",
+    .gguf = {.more_keys = {APR_KEY(vocab_size), APR_KEY(sliding_window), APR_KEY(sliding_window_pattern)},
              .nope = APR_NOPE_FULL,
              .omits_head_dim = true,
              .reads_rope_freqs = true,
@@ -63,9 +63,10 @@ const apr_family apr_family_exaone_moe = {
     .name = "exaone_moe",
     .types = {{"exaone_moe", "ExaoneMoeForCausalLM"}},
     .ggml = "exaone-moe",
-    .gguf = {.more_keys = " vocab_size attention.sliding_window attention.sliding_window_pattern expert_feed_forward_length"
-                          " expert_shared_count expert_shared_feed_forward_length expert_weights_scale expert_weights_norm!"
-                          " leading_dense_block_count! nextn_predict_layers! rope.scaling.type ",
+    .gguf = {.more_keys = {APR_KEY(vocab_size), APR_KEY(sliding_window), APR_KEY(sliding_window_pattern), APR_KEY(moe_intermediate_size),
+                           APR_KEY(num_shared_experts), APR_KEY(shared_expert_intermediate_size), APR_KEY(routed_scaling_factor),
+                           APR_KEY_ALWAYS(norm_topk_prob), APR_KEY_ALWAYS(leading_dense_block_count), APR_KEY_ALWAYS(num_nextn_layers),
+                           APR_KEY(scaling_type)},
              .assumes = &assumes,
              .full_every = 4,
              .nope = APR_NOPE_FULL,

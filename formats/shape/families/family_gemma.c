@@ -4,9 +4,9 @@
 
 #define COMPUTES " hidden_act final_logit_softcapping attn_logit_softcapping query_pre_attn_scalar "
 
-#define KEYS                                                                                                        \
-    " context_length embedding_length block_count feed_forward_length attention.head_count attention.head_count_kv" \
-    " attention.layer_norm_rms_epsilon attention.key_length attention.value_length "
+#define KEYS                                                                                                                     \
+    APR_KEY(max_position_embeddings), APR_KEY(hidden_size), APR_KEY(num_layers), APR_KEY(intermediate_size), APR_KEY(num_heads), \
+        APR_KEY(num_kv_heads), APR_KEY(rms_norm_eps), APR_KEY(head_dim), APR_KEY(value_length)
 
 /* Old files say "gelu" and mean its approximation. */
 static const apr_family_config gemma = {.activation = "gelu_pytorch_tanh",
@@ -21,7 +21,7 @@ static const apr_family_config gemma = {.activation = "gelu_pytorch_tanh",
 const apr_family apr_family_gemma = {.name = "gemma",
                                      .types = {{"gemma", "GemmaForCausalLM"}},
                                      .ggml = "gemma",
-                                     .gguf = {.keys = KEYS, .more_keys = " "},
+                                     .gguf = {.keys = {KEYS}, .more_keys = {APR_NO_KEYS}},
                                      .norms_add_one = true,
                                      .config = &gemma,
                                      .sets = {&apr_tensors_ends, &apr_tensors_attention, &apr_tensors_ffn_norm, &apr_tensors_dense},
@@ -42,19 +42,20 @@ static const apr_family_config gemma2 = {GEMMA, .window = APR_WINDOW_EVEN, .comp
 
 static const apr_hparams gemma2_supposes = {.sliding_window = 4096};
 
-const apr_family apr_family_gemma2 = {.name = "gemma2",
-                                      .types = {{"gemma2", "Gemma2ForCausalLM"}},
-                                      .ggml = "gemma2",
-                                      .gguf = {.keys = KEYS,
-                                               .more_keys = " attn_logit_softcapping final_logit_softcapping attention.sliding_window ",
-                                               .assumes = &gemma2_supposes,
-                                               .full_every = 2,
-                                               .wide_layers = 46,
-                                               .has_window = true},
-                                      .norms_add_one = true,
-                                      .config = &gemma2,
-                                      .sets = {&apr_tensors_ends, &apr_tensors_attention, &apr_tensors_sandwich_norms, &apr_tensors_dense},
-                                      .translates = true};
+const apr_family apr_family_gemma2 = {
+    .name = "gemma2",
+    .types = {{"gemma2", "Gemma2ForCausalLM"}},
+    .ggml = "gemma2",
+    .gguf = {.keys = {KEYS},
+             .more_keys = {APR_KEY(attn_logit_softcapping), APR_KEY(final_logit_softcapping), APR_KEY(sliding_window)},
+             .assumes = &gemma2_supposes,
+             .full_every = 2,
+             .wide_layers = 46,
+             .has_window = true},
+    .norms_add_one = true,
+    .config = &gemma2,
+    .sets = {&apr_tensors_ends, &apr_tensors_attention, &apr_tensors_sandwich_norms, &apr_tensors_dense},
+    .translates = true};
 
 static const apr_family_config gemma3 = {
     GEMMA,
@@ -73,7 +74,7 @@ const apr_family apr_family_gemma3 = {
     .name = "gemma3",
     .types = {{"gemma3_text", "Gemma3ForCausalLM"}, {"gemma3", "Gemma3ForConditionalGeneration"}},
     .ggml = "gemma3",
-    .gguf = {.more_keys = " final_logit_softcapping attention.sliding_window ",
+    .gguf = {.more_keys = {APR_KEY(final_logit_softcapping), APR_KEY(sliding_window)},
              .assumes = &gemma3_supposes,
              .full_every = 6,
              .wide_layers = 62,

@@ -145,10 +145,9 @@ const apr_family apr_family_gemma4 = {
     .name = "gemma4",
     .types = {{"gemma4_text", "Gemma4ForCausalLM"}, {"gemma4", "Gemma4ForConditionalGeneration"}},
     .ggml = "gemma4",
-    .gguf = {.more_keys = " final_logit_softcapping attention.sliding_window attention.shared_kv_layers!"
-                          " embedding_length_per_layer_input! attention.sliding_window_pattern"
-                          " attention.key_length_swa attention.value_length_swa"
-                          " expert_feed_forward_length rope.dimension_count rope.dimension_count_swa ",
+    .gguf = {.more_keys = {APR_KEY(final_logit_softcapping), APR_KEY(sliding_window), APR_KEY_ALWAYS(num_kv_shared_layers),
+                           APR_KEY_ALWAYS(per_layer_input_size), APR_KEY(sliding_window_pattern), APR_KEY(key_length_swa),
+                           APR_KEY(value_length_swa), APR_KEY(moe_intermediate_size), APR_KEY(rotary_dim), APR_KEY(dimension_count_swa)},
              .assumes = &assumes,
              .reads_rope_freqs = true,
              .has_window = true},

@@ -24,7 +24,7 @@ static const apr_tensor_rule glm4_tensors[] = {
 const apr_family apr_family_glm4 = {.name = "glm4",
                                     .types = {{"glm4", "Glm4ForCausalLM"}},
                                     .ggml = "glm4",
-                                    .gguf = {.more_keys = " rope.dimension_count "},
+                                    .gguf = {.more_keys = {APR_KEY(rotary_dim)}},
                                     .config = &glm4,
                                     .tensors = glm4_tensors,
                                     .n_tensors = sizeof glm4_tensors / sizeof *glm4_tensors,
@@ -67,8 +67,9 @@ const apr_family apr_family_glm4_moe = {
     .name = "glm4_moe",
     .types = {{"glm4_moe", "Glm4MoeForCausalLM"}},
     .ggml = "glm4moe",
-    .gguf = {.more_keys = " rope.dimension_count expert_feed_forward_length expert_shared_count leading_dense_block_count!"
-                          " expert_weights_scale expert_weights_norm! nextn_predict_layers! ",
+    .gguf = {.more_keys = {APR_KEY(rotary_dim), APR_KEY(moe_intermediate_size), APR_KEY(num_shared_experts),
+                           APR_KEY_ALWAYS(leading_dense_block_count), APR_KEY(routed_scaling_factor), APR_KEY_ALWAYS(norm_topk_prob),
+                           APR_KEY_ALWAYS(num_nextn_layers)},
              .score_function = 2,
              .qk_norm_in_tensors = true},
     .config = &glm4_moe,
@@ -105,10 +106,11 @@ const apr_family apr_family_glm4_moe_lite = {
     .name = "glm4_moe_lite",
     .types = {{"glm4_moe_lite", "Glm4MoeLiteForCausalLM"}},
     .ggml = "deepseek2",
-    .gguf = {.more_keys = " leading_dense_block_count! vocab_size attention.q_lora_rank attention.kv_lora_rank attention.key_length_mla"
-                          " attention.value_length_mla expert_feed_forward_length expert_shared_count! expert_weights_scale"
-                          " expert_weights_norm rope.dimension_count rope.scaling.yarn_log_multiplier nextn_predict_layers ",
-             .chosen_by = {"vocab_size", 154880, 154880},
+    .gguf = {.more_keys = {APR_KEY_ALWAYS(leading_dense_block_count), APR_KEY(vocab_size), APR_KEY(q_lora_rank), APR_KEY(kv_lora_rank),
+                           APR_KEY(key_length_mla), APR_KEY(v_head_dim), APR_KEY(moe_intermediate_size), APR_KEY_ALWAYS(num_shared_experts),
+                           APR_KEY(routed_scaling_factor), APR_KEY(norm_topk_prob), APR_KEY(rotary_dim), APR_KEY(yarn_log_multiplier),
+                           APR_KEY(num_nextn_layers)},
+             .chosen_by = {APR_KEY(vocab_size), 154880, 154880},
              .score_function = 2,
              .yarn_log_unit = 0.1},
     .config = &glm4_moe_lite,
@@ -151,8 +153,9 @@ const apr_family apr_family_solar_open = {
     .name = "solar_open",
     .types = {{"solar_open", "SolarOpenForCausalLM"}},
     .ggml = "glm4moe",
-    .gguf = {.more_keys = " rope.dimension_count expert_feed_forward_length expert_shared_count leading_dense_block_count!"
-                          " expert_weights_scale expert_weights_norm! nextn_predict_layers! ",
+    .gguf = {.more_keys = {APR_KEY(rotary_dim), APR_KEY(moe_intermediate_size), APR_KEY(num_shared_experts),
+                           APR_KEY_ALWAYS(leading_dense_block_count), APR_KEY(routed_scaling_factor), APR_KEY_ALWAYS(norm_topk_prob),
+                           APR_KEY_ALWAYS(num_nextn_layers)},
              .score_function = 2},
     .config = &solar_open,
     SETS};
@@ -185,13 +188,14 @@ static const apr_family_config dots1 = {.activation = "silu",
 static const apr_hparams dots1_assumes = {.use_qk_norm = true};
 
 #define FFN_NORM &apr_tensors_ffn_norm
-const apr_family apr_family_dots1 = {.name = "dots1",
-                                     .types = {{"dots1", "Dots1ForCausalLM"}},
-                                     .ggml = "dots1",
-                                     .gguf = {.more_keys = " expert_feed_forward_length leading_dense_block_count! expert_shared_count!"
-                                                           " expert_weights_scale expert_weights_norm! ",
-                                              .assumes = &dots1_assumes,
-                                              .score_function = 2,
-                                              .all_heads_have_keys = true},
-                                     .config = &dots1,
-                                     SETS};
+const apr_family apr_family_dots1 = {
+    .name = "dots1",
+    .types = {{"dots1", "Dots1ForCausalLM"}},
+    .ggml = "dots1",
+    .gguf = {.more_keys = {APR_KEY(moe_intermediate_size), APR_KEY_ALWAYS(leading_dense_block_count), APR_KEY_ALWAYS(num_shared_experts),
+                           APR_KEY(routed_scaling_factor), APR_KEY_ALWAYS(norm_topk_prob)},
+             .assumes = &dots1_assumes,
+             .score_function = 2,
+             .all_heads_have_keys = true},
+    .config = &dots1,
+    SETS};

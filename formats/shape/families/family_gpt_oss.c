@@ -68,7 +68,7 @@ static const apr_hparams assumes = {.swiglu_limit = 7, .swiglu_alpha = 1.702};
 const apr_family apr_family_gpt_oss = {.name = "gpt_oss",
                                        .types = {{"gpt_oss", "GptOssForCausalLM"}},
                                        .ggml = "gpt-oss",
-                                       .gguf = {.more_keys = " attention.sliding_window expert_feed_forward_length ",
+                                       .gguf = {.more_keys = {APR_KEY(sliding_window), APR_KEY(moe_intermediate_size)},
                                                 .assumes = &assumes,
                                                 .full_every = 2,
                                                 .no_truncate = true,

@@ -53,14 +53,16 @@ static const apr_family_config granite = {
     .rms_norm_eps = 1e-6,
     .defaults = {{"num_heads", 32}, {"intermediate_size", 11008}, {"vocab_size", 32000}, MULTIPLIERS_ABSENT}};
 
-#define KEYS " vocab_size rope.dimension_count attention.scale embedding_scale residual_scale logit_scale "
+#define KEYS                                                                                                                              \
+    APR_KEY(vocab_size), APR_KEY(rotary_dim), APR_KEY(attention_multiplier), APR_KEY(embedding_multiplier), APR_KEY(residual_multiplier), \
+        APR_KEY(logits_scaling)
 
-#define SPELLINGS .spellings = {{"logits_scaling", "logit_scale"}, {"logit_scale", ""}}
+#define SPELLINGS .spellings = {{APR_KEY(logits_scaling), "logit_scale"}, {APR_KEY(logit_scale), ""}}
 
 const apr_family apr_family_granite = {.name = "granite",
                                        .types = {{"granite", "GraniteForCausalLM"}},
                                        .ggml = "granite",
-                                       .gguf = {.more_keys = KEYS, SPELLINGS, .omits_head_dim = true, .rotates_pairs = true},
+                                       .gguf = {.more_keys = {KEYS}, SPELLINGS, .omits_head_dim = true, .rotates_pairs = true},
                                        .config = &granite,
                                        .sets = {&apr_tensors_ends, &apr_tensors_attention, &apr_tensors_ffn_norm, &apr_tensors_dense},
                                        .translates = true};
@@ -99,8 +101,8 @@ const apr_family apr_family_granitemoehybrid = {
     .name = "granitemoehybrid",
     .types = {{"granitemoehybrid", "GraniteMoeHybridForCausalLM"}},
     .ggml = "granitehybrid",
-    .gguf = {.more_keys = KEYS "expert_shared_feed_forward_length ssm.conv_kernel ssm.state_size ssm.group_count ssm.inner_size"
-                               " ssm.time_step_rank rope.scaling.finetuned ",
+    .gguf = {.more_keys = {KEYS, APR_KEY(shared_expert_intermediate_size), APR_KEY(linear_conv_kernel_dim), APR_KEY(linear_key_head_dim),
+                           APR_KEY(linear_num_key_heads), APR_KEY(inner_size), APR_KEY(linear_num_value_heads), APR_KEY(finetuned)},
              SPELLINGS,
              .nope = APR_NOPE_UNLESS_FINETUNED,
              .omits_head_dim = true,
@@ -133,7 +135,7 @@ const apr_family apr_family_granitemoe = {
     .name = "granitemoe",
     .types = {{"granitemoeshared", "GraniteMoeSharedForCausalLM"}, {"granitemoe", "GraniteMoeForCausalLM"}},
     .ggml = "granitemoe",
-    .gguf = {.more_keys = KEYS "expert_shared_feed_forward_length ",
+    .gguf = {.more_keys = {KEYS, APR_KEY(shared_expert_intermediate_size)},
              SPELLINGS,
              .omits_head_dim = true,
              .reads_rope_freqs = true,

@@ -47,7 +47,7 @@ static const apr_tensor_form forms[] = {
     {                                                                                                                         \
         "tie_word_embeddings", "tie_embedding"                                                                                \
     }
-#define IN_GGUF .spellings = {{"linear_conv_kernel_dim", "shortconv.l_cache"}}
+#define IN_GGUF .spellings = {{APR_KEY(linear_conv_kernel_dim), "shortconv.l_cache"}}
 
 /* lfm2: the width is two thirds of the stated one, times a factor, rounded up to a multiple of block_multiple_of, unless
  * block_auto_adjust_ff_dim is false. */
@@ -86,17 +86,18 @@ static const apr_family_config lfm2 = {
     .flags_on = APR_FLAG(tie_word_embeddings),
     .defaults = {{"num_heads", 32}, {"intermediate_size", 12288}, {"vocab_size", 65536}, {"linear_conv_kernel_dim", 3}}};
 
-const apr_family apr_family_lfm2 = {.name = "lfm2",
-                                    .types = {{"lfm2", "Lfm2ForCausalLM"}},
-                                    .ggml = "lfm2",
-                                    .gguf = {.more_keys = " vocab_size shortconv.l_cache ", IN_GGUF, .omits_head_dim = true},
-                                    .config = &lfm2,
-                                    .tensors = tensors,
-                                    .n_tensors = sizeof tensors / sizeof *tensors,
-                                    .forms = forms,
-                                    .n_forms = sizeof forms / sizeof *forms,
-                                    .sets = {&apr_tensors_ends, &apr_tensors_attention},
-                                    .translates = true};
+const apr_family apr_family_lfm2 = {
+    .name = "lfm2",
+    .types = {{"lfm2", "Lfm2ForCausalLM"}},
+    .ggml = "lfm2",
+    .gguf = {.more_keys = {APR_KEY(vocab_size), APR_KEY(linear_conv_kernel_dim)}, IN_GGUF, .omits_head_dim = true},
+    .config = &lfm2,
+    .tensors = tensors,
+    .n_tensors = sizeof tensors / sizeof *tensors,
+    .forms = forms,
+    .n_forms = sizeof forms / sizeof *forms,
+    .sets = {&apr_tensors_ends, &apr_tensors_attention},
+    .translates = true};
 
 static const apr_family_config lfm2_moe = {CONFIG,
                                            .experts = APR_EXPERTS_AFTER_DENSE,
@@ -117,19 +118,19 @@ static const apr_family_config lfm2_moe = {CONFIG,
 
 static const apr_hparams with_experts = {.norm_topk_prob = true, .routed_scaling_factor = 1};
 
-const apr_family apr_family_lfm2_moe = {
-    .name = "lfm2_moe",
-    .types = {{"lfm2_moe", "Lfm2MoeForCausalLM"}},
-    .ggml = "lfm2moe",
-    .gguf = {.more_keys = " expert_feed_forward_length leading_dense_block_count! vocab_size shortconv.l_cache ",
-             IN_GGUF,
-             .assumes = &with_experts,
-             .score_function = 2,
-             .omits_head_dim = true},
-    .config = &lfm2_moe,
-    .tensors = tensors,
-    .n_tensors = sizeof tensors / sizeof *tensors,
-    .forms = forms,
-    .n_forms = sizeof forms / sizeof *forms,
-    .sets = {&apr_tensors_ends, &apr_tensors_attention},
-    .translates = true};
+const apr_family apr_family_lfm2_moe = {.name = "lfm2_moe",
+                                        .types = {{"lfm2_moe", "Lfm2MoeForCausalLM"}},
+                                        .ggml = "lfm2moe",
+                                        .gguf = {.more_keys = {APR_KEY(moe_intermediate_size), APR_KEY_ALWAYS(leading_dense_block_count),
+                                                               APR_KEY(vocab_size), APR_KEY(linear_conv_kernel_dim)},
+                                                 IN_GGUF,
+                                                 .assumes = &with_experts,
+                                                 .score_function = 2,
+                                                 .omits_head_dim = true},
+                                        .config = &lfm2_moe,
+                                        .tensors = tensors,
+                                        .n_tensors = sizeof tensors / sizeof *tensors,
+                                        .forms = forms,
+                                        .n_forms = sizeof forms / sizeof *forms,
+                                        .sets = {&apr_tensors_ends, &apr_tensors_attention},
+                                        .translates = true};

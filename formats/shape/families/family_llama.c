@@ -6,11 +6,11 @@
 
 #define SETS .translates = true, .sets = {&apr_tensors_ends, &apr_tensors_attention, &apr_tensors_ffn_norm, &apr_tensors_dense}
 
-#define KEYS                                                   \
-    .gguf = {.more_keys = " vocab_size rope.dimension_count ", \
-             .omits_head_dim = true,                           \
-             .reads_rope_freqs = true,                         \
-             .rotates_pairs = true,                            \
+#define KEYS                                                          \
+    .gguf = {.more_keys = {APR_KEY(vocab_size), APR_KEY(rotary_dim)}, \
+             .omits_head_dim = true,                                  \
+             .reads_rope_freqs = true,                                \
+             .rotates_pairs = true,                                   \
              .rotates_whole_heads = true}
 
 #define COMMON .ggml = "llama", KEYS, SETS

@@ -62,23 +62,23 @@ static const apr_family_config llama4 = {
 static const apr_hparams assumes = {
     .attention_chunk_size = 8192, .attn_temperature = 0.1, .attn_temperature_length = 8192, .use_qk_norm = true};
 
-const apr_family apr_family_llama4 = {.name = "llama4",
-                                      .types = {{"llama4_text", "Llama4ForCausalLM"}, {"llama4", "Llama4ForConditionalGeneration"}},
-                                      .ggml = "llama4",
-                                      .gguf = {.more_keys = " vocab_size rope.dimension_count interleave_moe_layer_step"
-                                                            " expert_feed_forward_length ",
-                                               .assumes = &assumes,
-                                               .full_every = 4,
-                                               .chunks = true,
-                                               .nope = APR_NOPE_FOURTH,
-                                               .experts_without_qk_norm = 128,
-                                               .shares_one = true,
-                                               .reads_rope_freqs = true,
-                                               .has_window = true},
-                                      .config = &llama4,
-                                      .tensors = tensors,
-                                      .n_tensors = sizeof tensors / sizeof *tensors,
-                                      .forms = forms,
-                                      .n_forms = sizeof forms / sizeof *forms,
-                                      .sets = {&apr_tensors_ends, &apr_tensors_attention, &apr_tensors_ffn_norm},
-                                      .translates = true};
+const apr_family apr_family_llama4 = {
+    .name = "llama4",
+    .types = {{"llama4_text", "Llama4ForCausalLM"}, {"llama4", "Llama4ForConditionalGeneration"}},
+    .ggml = "llama4",
+    .gguf = {.more_keys = {APR_KEY(vocab_size), APR_KEY(rotary_dim), APR_KEY(interleave_moe_layer_step), APR_KEY(moe_intermediate_size)},
+             .assumes = &assumes,
+             .full_every = 4,
+             .chunks = true,
+             .nope = APR_NOPE_FOURTH,
+             .experts_without_qk_norm = 128,
+             .shares_one = true,
+             .reads_rope_freqs = true,
+             .has_window = true},
+    .config = &llama4,
+    .tensors = tensors,
+    .n_tensors = sizeof tensors / sizeof *tensors,
+    .forms = forms,
+    .n_forms = sizeof forms / sizeof *forms,
+    .sets = {&apr_tensors_ends, &apr_tensors_attention, &apr_tensors_ffn_norm},
+    .translates = true};

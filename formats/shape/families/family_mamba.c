@@ -57,9 +57,10 @@ const apr_family apr_family_mamba2 = {
     .name = "mamba2",
     .types = {{"mamba2", "Mamba2ForCausalLM"}},
     .ggml = "mamba2",
-    .gguf = {.keys = " context_length embedding_length feed_forward_length! attention.head_count! block_count ssm.conv_kernel"
-                     " ssm.inner_size ssm.state_size ssm.time_step_rank ssm.group_count attention.layer_norm_rms_epsilon ",
-             .more_keys = " ",
+    .gguf = {.keys = {APR_KEY(max_position_embeddings), APR_KEY(hidden_size), APR_KEY_ALWAYS(intermediate_size), APR_KEY_ALWAYS(num_heads),
+                      APR_KEY(num_layers), APR_KEY(linear_conv_kernel_dim), APR_KEY(inner_size), APR_KEY(linear_key_head_dim),
+                      APR_KEY(linear_num_value_heads), APR_KEY(linear_num_key_heads), APR_KEY(rms_norm_eps)},
+             .more_keys = {APR_NO_KEYS},
              .nope = APR_NOPE_ALL,
              .all_mamba = true},
     .config = &mamba2,

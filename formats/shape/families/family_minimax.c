@@ -23,7 +23,7 @@ const apr_family apr_family_minimax_m2 = {
     .name = "minimax_m2",
     .types = {{"minimax_m2", "MiniMaxM2ForCausalLM"}},
     .ggml = "minimax-m2",
-    .gguf = {.more_keys = " expert_feed_forward_length rope.dimension_count ", .assumes = &assumes, .score_function = 2},
+    .gguf = {.more_keys = {APR_KEY(moe_intermediate_size), APR_KEY(rotary_dim)}, .assumes = &assumes, .score_function = 2},
     .config = &minimax_m2,
     .sets = {&apr_tensors_ends, &apr_tensors_attention, &apr_tensors_qk_norm, &apr_tensors_ffn_norm, &apr_tensors_w_experts},
     .translates = true};

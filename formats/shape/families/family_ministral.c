@@ -25,7 +25,7 @@ const apr_family apr_family_ministral3 = {
     .name = "ministral3",
     .types = {{"ministral3", "Ministral3ForCausalLM"}, {"mistral3", "Mistral3ForConditionalGeneration"}},
     .ggml = "mistral3",
-    .gguf = {.more_keys = " vocab_size rope.dimension_count rope.scaling.yarn_log_multiplier attention.temperature_scale ",
+    .gguf = {.more_keys = {APR_KEY(vocab_size), APR_KEY(rotary_dim), APR_KEY(yarn_log_multiplier), APR_KEY(attn_temperature)},
              .yarn_log_unit = 1,
              .rotates_pairs = true},
     .config = &ministral3,
@@ -95,10 +95,10 @@ const apr_family apr_family_mistral4 = {
     .name = "mistral4",
     .types = {{"mistral4", "Mistral4ForCausalLM"}},
     .ggml = "mistral4",
-    .gguf = {.more_keys = " leading_dense_block_count! vocab_size attention.q_lora_rank attention.kv_lora_rank attention.key_length_mla"
-                          " attention.value_length_mla expert_feed_forward_length expert_shared_count! expert_weights_scale"
-                          " expert_weights_norm rope.dimension_count rope.scaling.yarn_log_multiplier attention.temperature_scale"
-                          " attention.temperature_length ",
+    .gguf = {.more_keys = {APR_KEY_ALWAYS(leading_dense_block_count), APR_KEY(vocab_size), APR_KEY(q_lora_rank), APR_KEY(kv_lora_rank),
+                           APR_KEY(key_length_mla), APR_KEY(v_head_dim), APR_KEY(moe_intermediate_size), APR_KEY_ALWAYS(num_shared_experts),
+                           APR_KEY(routed_scaling_factor), APR_KEY(norm_topk_prob), APR_KEY(rotary_dim), APR_KEY(yarn_log_multiplier),
+                           APR_KEY(attn_temperature), APR_KEY(attn_temperature_length)},
              .yarn_log_unit = 0.1},
     .config = &mistral4,
     .sets = {&apr_tensors_ends, &apr_tensors_latent, &apr_tensors_ffn_norm, &apr_tensors_dense, &fused, &apr_tensors_shared_experts},

@@ -86,13 +86,14 @@ const apr_family apr_family_nemotron_h = {
     .name = "nemotron_h",
     .types = {{"nemotron_h", "NemotronHForCausalLM"}},
     .ggml = "nemotron_h_moe",
-    .gguf = {.keys = " block_count context_length embedding_length feed_forward_length attention.head_count attention.head_count_kv"
-                     " attention.layer_norm_rms_epsilon attention.layer_norm_epsilon expert_count expert_used_count expert_group_count"
-                     " expert_group_used_count ",
-             .more_keys = " vocab_size rope.dimension_count ssm.conv_kernel ssm.state_size ssm.group_count ssm.inner_size"
-                          " ssm.time_step_rank rope.scaling.finetuned attention.key_length attention.value_length"
-                          " expert_feed_forward_length expert_shared_feed_forward_length expert_shared_count expert_weights_norm"
-                          " expert_weights_scale moe_latent_size ",
+    .gguf = {.keys = {APR_KEY(num_layers), APR_KEY(max_position_embeddings), APR_KEY(hidden_size), APR_KEY(intermediate_size),
+                      APR_KEY(num_heads), APR_KEY(num_kv_heads), APR_KEY(rms_norm_eps), APR_KEY(layer_norm_epsilon), APR_KEY(num_experts),
+                      APR_KEY(num_experts_per_tok), APR_KEY(num_expert_groups), APR_KEY(num_expert_groups_used)},
+             .more_keys = {APR_KEY(vocab_size), APR_KEY(rotary_dim), APR_KEY(linear_conv_kernel_dim), APR_KEY(linear_key_head_dim),
+                           APR_KEY(linear_num_key_heads), APR_KEY(inner_size), APR_KEY(linear_num_value_heads), APR_KEY(finetuned),
+                           APR_KEY(head_dim), APR_KEY(value_length), APR_KEY(moe_intermediate_size),
+                           APR_KEY(shared_expert_intermediate_size), APR_KEY(num_shared_experts), APR_KEY(norm_topk_prob),
+                           APR_KEY(routed_scaling_factor), APR_KEY(moe_latent_size)},
              .name_without_experts = "nemotron_h",
              .nope = APR_NOPE_ALL,
              .eps = APR_EPS_BOTH,

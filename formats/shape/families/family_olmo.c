@@ -13,9 +13,9 @@ static const apr_family_config olmo2 = {.activation = "silu",
                                         .rms_norm_eps = 1e-5,
                                         .defaults = {{"num_heads", 32}, {"intermediate_size", 11008}, {"vocab_size", 50304}}};
 
-#define KEYS                                                                                                             \
-    .more_keys = " attention.sliding_window attention.sliding_window_pattern ", .full_every = 4, .omits_head_dim = true, \
-    .has_window = true, .heads_fill_hidden = true
+#define KEYS                                                                                                                              \
+    .more_keys = {APR_KEY(sliding_window), APR_KEY(sliding_window_pattern)}, .full_every = 4, .omits_head_dim = true, .has_window = true, \
+    .heads_fill_hidden = true
 
 #define COMMON                                                                                                                 \
     .ggml = "olmo2", .tensors = tensors, .n_tensors = sizeof tensors / sizeof *tensors,                                        \
@@ -40,7 +40,7 @@ static const apr_family_config olmo3 = {.activation = "silu",
 /* A file of ggml's olmo2 with a window is an olmo3. */
 const apr_family apr_family_olmo3 = {.name = "olmo3",
                                      .types = {{"olmo3", "Olmo3ForCausalLM"}},
-                                     .gguf = {KEYS, .chosen_by = {"attention.sliding_window", 1, INT64_MAX}},
+                                     .gguf = {KEYS, .chosen_by = {APR_KEY(sliding_window), 1, INT64_MAX}},
                                      .config = &olmo3,
                                      COMMON};
 
@@ -57,7 +57,7 @@ const apr_family apr_family_olmoe = {
     .name = "olmoe",
     .types = {{"olmoe", "OlmoeForCausalLM"}},
     .ggml = "olmoe",
-    .gguf = {.more_keys = " ", .omits_head_dim = true, .heads_fill_hidden = true, .all_heads_have_keys = true},
+    .gguf = {.more_keys = {APR_NO_KEYS}, .omits_head_dim = true, .heads_fill_hidden = true, .all_heads_have_keys = true},
     .config = &olmoe,
     .sets = {&apr_tensors_ends, &apr_tensors_attention, &apr_tensors_qk_norm, &apr_tensors_ffn_norm, &apr_tensors_experts},
     .translates = true};

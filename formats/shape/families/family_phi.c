@@ -20,10 +20,10 @@ const apr_family apr_family_phi3 = {
     .name = "phi3",
     .types = {{"phi3", "Phi3ForCausalLM"}},
     .ggml = "phi3",
-    .gguf = {.keys = " rope.scaling.attn_factor context_length rope.scaling.original_context_length embedding_length feed_forward_length"
-                     " block_count attention.head_count attention.head_count_kv attention.layer_norm_rms_epsilon rope.dimension_count"
-                     " rope.freq_base ",
-             .more_keys = " attention.sliding_window! ",
+    .gguf = {.keys = {APR_KEY(attn_factor), APR_KEY(max_position_embeddings), APR_KEY(original_context_length), APR_KEY(hidden_size),
+                      APR_KEY(intermediate_size), APR_KEY(num_layers), APR_KEY(num_heads), APR_KEY(num_kv_heads), APR_KEY(rms_norm_eps),
+                      APR_KEY(rotary_dim), APR_KEY(rope_theta)},
+             .more_keys = {APR_KEY_ALWAYS(sliding_window)},
              .has_longrope = true,
              .heads_fill_hidden = true},
     .config = &config,
@@ -73,9 +73,10 @@ const apr_family apr_family_phi = {
     .name = "phi",
     .types = {{"phi", "PhiForCausalLM"}},
     .ggml = "phi2",
-    .gguf = {.keys = " context_length embedding_length feed_forward_length block_count attention.head_count attention.head_count_kv"
-                     " attention.layer_norm_epsilon rope.dimension_count rope.scaling rope.freq_base ",
-             .more_keys = " ",
+    .gguf = {.keys = {APR_KEY(max_position_embeddings), APR_KEY(hidden_size), APR_KEY(intermediate_size), APR_KEY(num_layers),
+                      APR_KEY(num_heads), APR_KEY(num_kv_heads), APR_KEY(layer_norm_epsilon), APR_KEY(rotary_dim), APR_KEY(scaling),
+                      APR_KEY(rope_theta)},
+             .more_keys = {APR_NO_KEYS},
              .eps = APR_EPS_LAYER,
              .qk_norm_in_tensors = true,
              .omits_head_dim = true,

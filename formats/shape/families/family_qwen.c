@@ -16,7 +16,7 @@ static const apr_family_config qwen2 = {CONFIG, .attention_bias = APR_BIAS_QKV_A
 const apr_family apr_family_qwen2 = {.name = "qwen2",
                                      .types = {{"qwen2", "Qwen2ForCausalLM"}},
                                      .ggml = "qwen2",
-                                     .gguf = {.more_keys = " ", .omits_head_dim = true, .heads_fill_hidden = true},
+                                     .gguf = {.more_keys = {APR_NO_KEYS}, .omits_head_dim = true, .heads_fill_hidden = true},
                                      .config = &qwen2,
                                      COMMON};
 
@@ -39,7 +39,7 @@ const apr_family apr_family_qwen2_vl = {
     .types = {{"qwen2_vl", "Qwen2VLForConditionalGeneration"}, {"qwen2_5_vl", "Qwen2_5_VLForConditionalGeneration"}},
     .text_only = {"qwen2", "Qwen2ForCausalLM"},
     .ggml = "qwen2vl",
-    .gguf = {.more_keys = " ", .omits_head_dim = true, .writes_sections = true, .heads_fill_hidden = true},
+    .gguf = {.more_keys = {APR_NO_KEYS}, .omits_head_dim = true, .writes_sections = true, .heads_fill_hidden = true},
     .config = &qwen2_vl,
     COMMON};
 
@@ -48,8 +48,12 @@ const apr_family apr_family_qwen2_vl = {
 
 static const apr_family_config qwen3 = {QWEN3_WITH("")};
 
-const apr_family apr_family_qwen3 = {
-    .name = "qwen3", .types = {{"qwen3", "Qwen3ForCausalLM"}}, .ggml = "qwen3", .gguf = {.more_keys = " "}, .config = &qwen3, COMMON};
+const apr_family apr_family_qwen3 = {.name = "qwen3",
+                                     .types = {{"qwen3", "Qwen3ForCausalLM"}},
+                                     .ggml = "qwen3",
+                                     .gguf = {.more_keys = {APR_NO_KEYS}},
+                                     .config = &qwen3,
+                                     COMMON};
 
 /* The class's defaults, but for those of CONFIG. */
 static const apr_family_config qwen3_vl = {QWEN3_WITH("mrope_section "), .rope_theta = 500000, .num_kv_heads = 32};
@@ -58,6 +62,6 @@ const apr_family apr_family_qwen3_vl = {.name = "qwen3_vl",
                                         .types = {{"qwen3_vl", "Qwen3VLForConditionalGeneration"}},
                                         .text_only = {"qwen3", "Qwen3ForCausalLM"},
                                         .ggml = "qwen3vl",
-                                        .gguf = {.more_keys = " n_deepstack_layers! ", .writes_sections = true},
+                                        .gguf = {.more_keys = {APR_KEY_ALWAYS(num_deepstack_layers)}, .writes_sections = true},
                                         .config = &qwen3_vl,
                                         COMMON};

@@ -9,9 +9,10 @@
 
 #include <string.h>
 
-#define KEYS                                                                                                       \
-    " expert_feed_forward_length expert_shared_feed_forward_length ssm.conv_kernel ssm.state_size ssm.group_count" \
-    " ssm.time_step_rank ssm.inner_size full_attention_interval rope.dimension_count nextn_predict_layers "
+#define KEYS                                                                                                               \
+    APR_KEY(moe_intermediate_size), APR_KEY(shared_expert_intermediate_size), APR_KEY(linear_conv_kernel_dim),             \
+        APR_KEY(linear_key_head_dim), APR_KEY(linear_num_key_heads), APR_KEY(linear_num_value_heads), APR_KEY(inner_size), \
+        APR_KEY(full_attention_interval), APR_KEY(rotary_dim), APR_KEY(num_nextn_layers)
 
 #define COMMON                                                                                                                      \
     .norms_add_one = true, .translates = true,                                                                                      \
@@ -94,7 +95,7 @@ static const apr_hparams with_experts = {.norm_topk_prob = true};
 const apr_family apr_family_qwen3_next = {.name = "qwen3_next",
                                           .types = {{"qwen3_next", "Qwen3NextForCausalLM"}},
                                           .ggml = "qwen3next",
-                                          .gguf = {.more_keys = KEYS, .assumes = &with_experts},
+                                          .gguf = {.more_keys = {KEYS}, .assumes = &with_experts},
                                           .config = &qwen3_next,
                                           .tensors = by_key_head,
                                           .n_tensors = sizeof by_key_head / sizeof *by_key_head,
@@ -106,7 +107,7 @@ const apr_family apr_family_qwen3_next = {.name = "qwen3_next",
 const apr_family apr_family_qwen3_5 = {.name = "qwen3_5",
                                        .types = {{"qwen3_5_text", "Qwen3_5ForCausalLM"}, {"qwen3_5", "Qwen3_5ForConditionalGeneration"}},
                                        .ggml = "qwen35",
-                                       .gguf = {.more_keys = KEYS, .writes_sections = true},
+                                       .gguf = {.more_keys = {KEYS}, .writes_sections = true},
                                        .config = &qwen3_5,
                                        COMMON,
                                        SPLIT};
@@ -115,7 +116,7 @@ const apr_family apr_family_qwen3_5_moe = {
     .name = "qwen3_5_moe",
     .types = {{"qwen3_5_moe_text", "Qwen3_5MoeForCausalLM"}, {"qwen3_5_moe", "Qwen3_5MoeForConditionalGeneration"}},
     .ggml = "qwen35moe",
-    .gguf = {.more_keys = KEYS, .assumes = &with_experts, .writes_sections = true},
+    .gguf = {.more_keys = {KEYS}, .assumes = &with_experts, .writes_sections = true},
     .config = &qwen3_5_moe,
     COMMON,
     SPLIT};
@@ -259,10 +260,11 @@ const apr_family apr_family_kimi_linear = {
     .name = "kimi_linear",
     .types = {{"kimi_linear", "KimiLinearForCausalLM"}},
     .ggml = "kimi-linear",
-    .gguf = {.more_keys = " vocab_size ssm.conv_kernel kda.head_dim attention.q_lora_rank attention.kv_lora_rank rope.dimension_count"
-                          " attention.key_length_mla attention.value_length_mla expert_feed_forward_length expert_shared_count!"
-                          " leading_dense_block_count! expert_weights_scale ",
-             .spellings = {{"linear_value_head_dim", "kda.head_dim"}},
+    .gguf = {.more_keys = {APR_KEY(vocab_size), APR_KEY(linear_conv_kernel_dim), APR_KEY(linear_value_head_dim), APR_KEY(q_lora_rank),
+                           APR_KEY(kv_lora_rank), APR_KEY(rotary_dim), APR_KEY(key_length_mla), APR_KEY(v_head_dim),
+                           APR_KEY(moe_intermediate_size), APR_KEY_ALWAYS(num_shared_experts), APR_KEY_ALWAYS(leading_dense_block_count),
+                           APR_KEY(routed_scaling_factor)},
+             .spellings = {{APR_KEY(linear_value_head_dim), "kda.head_dim"}},
              .assumes = &kimi_assumes,
              .nope = APR_NOPE_ALL,
              .score_function = 2,

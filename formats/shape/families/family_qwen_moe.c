@@ -3,7 +3,7 @@
 #include "formats/shape/families/tensor_sets.h"
 #include "formats/shape/family.h"
 
-#define EXPERT_KEYS " expert_feed_forward_length expert_shared_feed_forward_length "
+#define EXPERT_KEYS APR_KEY(moe_intermediate_size), APR_KEY(shared_expert_intermediate_size)
 
 #define COMMON                                                                                             \
     .sets = {&apr_tensors_ends,  &apr_tensors_attention, &apr_tensors_qk_norm,      &apr_tensors_ffn_norm, \
@@ -31,7 +31,7 @@ static const apr_family_config qwen2_moe = {CONFIG,
 const apr_family apr_family_qwen2_moe = {.name = "qwen2_moe",
                                          .types = {{"qwen2_moe", "Qwen2MoeForCausalLM"}},
                                          .ggml = "qwen2moe",
-                                         .gguf = {.more_keys = EXPERT_KEYS, .omits_head_dim = true},
+                                         .gguf = {.more_keys = {EXPERT_KEYS}, .omits_head_dim = true},
                                          .config = &qwen2_moe,
                                          COMMON};
 
@@ -55,7 +55,7 @@ static const apr_family_config qwen3_moe = {CONFIG, QWEN3_WITH(""), .num_kv_head
 const apr_family apr_family_qwen3_moe = {.name = "qwen3_moe",
                                          .types = {{"qwen3_moe", "Qwen3MoeForCausalLM"}},
                                          .ggml = "qwen3moe",
-                                         .gguf = {.more_keys = EXPERT_KEYS, .assumes = &qwen3_moe_supposes},
+                                         .gguf = {.more_keys = {EXPERT_KEYS}, .assumes = &qwen3_moe_supposes},
                                          .config = &qwen3_moe,
                                          COMMON};
 
@@ -105,7 +105,7 @@ const apr_family apr_family_qwen3_vl_moe = {
     .types = {{"qwen3_vl_moe", "Qwen3VLMoeForConditionalGeneration"}},
     .text_only = {"qwen3_moe", "Qwen3MoeForCausalLM"},
     .ggml = "qwen3vlmoe",
-    .gguf = {.more_keys = EXPERT_KEYS "n_deepstack_layers! ", .assumes = &qwen3_moe_supposes, .writes_sections = true},
+    .gguf = {.more_keys = {EXPERT_KEYS, APR_KEY_ALWAYS(num_deepstack_layers)}, .assumes = &qwen3_moe_supposes, .writes_sections = true},
     .config = &qwen3_vl_moe,
     .forms = either_order,
     .n_forms = sizeof either_order / sizeof *either_order,
@@ -139,14 +139,14 @@ static const apr_family_config mellum = {.activation = "silu",
                                                       {"moe_intermediate_size", 896},
                                                       {"rope_theta_local", 1e4}}};
 
-const apr_family apr_family_mellum = {.name = "mellum",
-                                      .types = {{"mellum", "MellumForCausalLM"}},
-                                      .ggml = "mellum",
-                                      .gguf = {.more_keys = " expert_feed_forward_length attention.sliding_window"
-                                                            " attention.sliding_window_pattern ",
-                                               .assumes = &qwen3_moe_supposes,
-                                               .full_every = 4,
-                                               .has_one_base = true,
-                                               .has_window = true},
-                                      .config = &mellum,
-                                      COMMON};
+const apr_family apr_family_mellum = {
+    .name = "mellum",
+    .types = {{"mellum", "MellumForCausalLM"}},
+    .ggml = "mellum",
+    .gguf = {.more_keys = {APR_KEY(moe_intermediate_size), APR_KEY(sliding_window), APR_KEY(sliding_window_pattern)},
+             .assumes = &qwen3_moe_supposes,
+             .full_every = 4,
+             .has_one_base = true,
+             .has_window = true},
+    .config = &mellum,
+    COMMON};

@@ -16,7 +16,7 @@ static const apr_family_config seed_oss = {.activation = "silu",
 const apr_family apr_family_seed_oss = {.name = "seed_oss",
                                         .types = {{"seed_oss", "SeedOssForCausalLM"}},
                                         .ggml = "seed_oss",
-                                        .gguf = {.more_keys = " "},
+                                        .gguf = {.more_keys = {APR_NO_KEYS}},
                                         .config = &seed_oss,
                                         .sets = {&apr_tensors_ends, &apr_tensors_attention, &apr_tensors_ffn_post_norm, &apr_tensors_dense},
                                         .translates = true};

@@ -14,11 +14,13 @@ static const apr_family_config smollm3 = {.activation = "silu",
                                           .rope_theta = 2e6,
                                           .defaults = {{"num_heads", 16}, {"intermediate_size", 11008}, {"vocab_size", 128256}}};
 
-const apr_family apr_family_smollm3 = {
-    .name = "smollm3",
-    .types = {{"smollm3", "SmolLM3ForCausalLM"}},
-    .ggml = "smollm3",
-    .gguf = {.more_keys = " vocab_size rope.dimension_count ", .nope = APR_NOPE_FOURTH, .omits_head_dim = true, .rotates_pairs = true},
-    .config = &smollm3,
-    .sets = {&apr_tensors_ends, &apr_tensors_attention, &apr_tensors_ffn_norm, &apr_tensors_dense},
-    .translates = true};
+const apr_family apr_family_smollm3 = {.name = "smollm3",
+                                       .types = {{"smollm3", "SmolLM3ForCausalLM"}},
+                                       .ggml = "smollm3",
+                                       .gguf = {.more_keys = {APR_KEY(vocab_size), APR_KEY(rotary_dim)},
+                                                .nope = APR_NOPE_FOURTH,
+                                                .omits_head_dim = true,
+                                                .rotates_pairs = true},
+                                       .config = &smollm3,
+                                       .sets = {&apr_tensors_ends, &apr_tensors_attention, &apr_tensors_ffn_norm, &apr_tensors_dense},
+                                       .translates = true};
