@@ -303,6 +303,23 @@ static apr_status write_record(const exporter *d, apr_tensor *t, bool is_scale)
     return match.rule != NULL ? by_rule(d, t, &match) : by_form(d, t, &match);
 }
 
+/* The weights have been multiplied, so the multipliers of what is written are 1. A tied head would need a factor of its own. */
+static apr_status fold_multipliers(apr_model *view, apr_error *err)
+{
+    apr_hparams *const h = &view->hparams;
+
+    if (h->tie_word_embeddings && h->logit_scale != h->embedding_multiplier)
+        return apr_fail(
+            err, APR_E_UNSUPPORTED,
+            "%s: converting from Hugging Face's names to ggml's is not supported for a tied head whose multiplier (%g) is not that "
+            "of the embeddings (%g): ggml multiplies the weights; keep it as .apr or safetensors",
+            view->path, h->logit_scale, h->embedding_multiplier);
+    h->embedding_multiplier = h->logit_scale = h->attention_in_multiplier = h->attention_out_multiplier = h->key_multiplier = 0;
+    h->ssm_in_multiplier = h->ssm_out_multiplier = h->mlp_gate_multiplier = h->mlp_down_multiplier = 0;
+    h->ssm_z_multiplier = h->ssm_x_multiplier = h->ssm_b_multiplier = h->ssm_c_multiplier = h->ssm_dt_multiplier = 0;
+    return APR_OK;
+}
+
 /* `view` holds canonical tensors, indexed by name. */
 static apr_status export_to(apr_model *view, const apr_family *family, apr_naming naming, apr_error *err)
 {
@@ -323,6 +340,7 @@ static apr_status export_to(apr_model *view, const apr_family *family, apr_namin
     }
     if (groups) view->hparams.tiled_value_heads = false;
     view->hparams.split_kv_b = view->hparams.split_qkvz = false;
+    if (naming == APR_NAMING_GGML && family->gguf.folds_multipliers) APR_TRY(fold_multipliers(view, err));
     return undo_without_scales(view, err);
 }
 

@@ -11,7 +11,9 @@
 /* Collects the steps that reorder the numbers of a row. False: the columns change in another way. */
 static bool add_column_steps(const apr_chain *to_ggml, apr_chain *columns)
 {
-    static const apr_step_kind of_rows[] = {APR_STEP_PAIRS_TO_HALVES, APR_STEP_HALVES_TO_PAIRS, APR_STEP_PICK, APR_STEP_STACK};
+    static const apr_step_kind of_rows[] = {
+        APR_STEP_PAIRS_TO_HALVES, APR_STEP_HALVES_TO_PAIRS, APR_STEP_PART_TO_HALVES, APR_STEP_PART_TO_PAIRS,
+        APR_STEP_MULTIPLY,        APR_STEP_DIVIDE,          APR_STEP_PICK,           APR_STEP_STACK};
     static const apr_step_kind by_axis[] = {APR_STEP_GROUPED_TO_TILED, APR_STEP_TILED_TO_GROUPED, APR_STEP_DEINTERLEAVE,
                                             APR_STEP_INTERLEAVE};
     static const apr_step_kind by_axis_of_rows[] = {APR_STEP_TAKE,      APR_STEP_JOIN,   APR_STEP_SQUEEZE,

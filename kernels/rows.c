@@ -4,6 +4,7 @@
 #include "kernels/rows.h"
 
 #include "formats/base/bytes.h"
+#include "formats/number/half.h"
 #include "formats/tensor/composed.h"
 #include "kernels/host/codecs/levels.h"
 #include "kernels/unpack.h"
@@ -527,10 +528,22 @@ typedef float (*value_fn)(float x, const apr_step *step);
 static const value_fn values[APR_STEP_COUNT] = {
     [APR_STEP_ADD] = add, [APR_STEP_NEGATE_EXP] = negate_exp, [APR_STEP_LOG_NEGATIVE] = log_negative};
 
-static void compute(const apr_composed *m, int64_t n, float *x)
+/* x has elements [first, first + n) of a tensor with that number of columns. */
+static void multiply(const apr_step *step, int64_t columns, int64_t first, int64_t n, float *x)
 {
+    const float factor = apr_f32_from_bits((uint32_t)step->n[0]);
+    const int64_t begin = step->n[1] * columns - first, end = step->n[2] > 0 ? begin + step->n[2] * columns : n;
+
+    for (int64_t i = begin > 0 ? begin : 0; i < least(end, n); i++) x[i] = step->kind == APR_STEP_MULTIPLY ? x[i] * factor : x[i] / factor;
+}
+
+static void compute(const apr_tensor *t, int64_t first, int64_t n, float *x)
+{
+    const apr_composed *const m = t->composed;
+
     for (int s = 0; s < m->chain.n_steps; s++) {
         const apr_step *const step = &m->chain.steps[s];
+        if (step->kind == APR_STEP_MULTIPLY || step->kind == APR_STEP_DIVIDE) multiply(step, apr_tensor_columns(t), first, n, x);
         const value_fn value = values[step->kind];
         for (int64_t i = 0; i < n && value != NULL; i++) x[i] = value(x[i], step);
     }
@@ -558,14 +571,14 @@ static void composed_values(const apr_tensor *t, int64_t first, int64_t n, float
     if (bytes_of(m->dtype, n) <= (size_t)n * sizeof *dst) {
         read_before(m, m->chain.n_steps, (request){first, n, 0, 1}, (uint8_t *)(dst + n) - bytes_of(m->dtype, n));
         decode_in_place(m->dtype, n, dst);
-        compute(m, n, dst);
+        compute(t, first, n, dst);
         return;
     }
     while (n > 0) { /* doubles */
         const int64_t now = least(n, AT_ONCE);
         read_before(m, m->chain.n_steps, (request){first, now, 0, 1}, bytes);
         apr_host_codecs()[m->dtype].decode(bytes, dst, now);
-        compute(m, now, dst);
+        compute(t, first, now, dst);
         dst += now, first += now, n -= now;
     }
 }

@@ -213,6 +213,8 @@ typedef struct apr_family_gguf {
     bool has_longrope;               /* the file has rope_factors_*.weight when it has rope.scaling.attn_factor */
     bool shares_by_count;            /* the shared width is count * expert width, whatever expert_shared_feed_forward_length says */
     bool shares_one;                 /* models with experts have one shared expert */
+    bool folds_multipliers;          /* the file has the weights times the model's multipliers, and no key for these */
+    bool ssm_norm_in_tensors;        /* mamba_rms_norm is true if the file has norms of Mamba's outputs, after the gate */
     bool qk_norm_in_tensors;         /* use_qk_norm is true if the file has norms of q and k */
     bool no_truncate;                /* YaRN's correction range is not rounded to whole dimensions; GGUF has no key for it */
     bool omits_head_dim;             /* key_length and value_length are written only where they do not follow from other keys */

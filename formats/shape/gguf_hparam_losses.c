@@ -263,6 +263,10 @@ static apr_status check_arithmetic(const hparam_checking *c)
              c->arch, (long long)c->facts->qk_norm_layers, (long long)h->num_layers, h->use_qk_norm ? "with" : "without");
         REFUSED(c);
     }
+    if (c->facts->ssm_norm_in_tensors && h->mamba_rms_norm && h->mamba_norm_before_gate) {
+        OURS(c, "llama.cpp's %s has the norm of Mamba's outputs after the gate, and this model before it", c->arch);
+        REFUSED(c);
+    }
     if (c->facts->all_heads_have_keys && h->num_kv_heads != h->num_heads) {
         OURS(c, "llama.cpp's %s needs as many key/value heads (here %lld) as heads (%lld)", c->arch, (long long)h->num_kv_heads,
              (long long)h->num_heads);

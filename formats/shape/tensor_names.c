@@ -1,6 +1,7 @@
 /* tensor_names.c - names without a multimodal model's prefix; their rules, the family's own first, then those of its shared sets. */
 #include "formats/shape/tensor_names.h"
 #include "formats/base/text.h"
+#include "formats/number/half.h"
 
 #include <string.h>
 
@@ -289,6 +290,38 @@ static int64_t size_GATE_PLACE(const apr_hparams *h)
 static int64_t size_NOPE_WIDTH(const apr_hparams *h) { return h->qk_nope_head_dim; }
 static int64_t size_V_WIDTH(const apr_hparams *h) { return h->v_head_dim; }
 
+/* Mamba's in_proj has the rows of z, x, B, C and the time steps. */
+static int64_t plus(int64_t a, int64_t b)
+{
+    int64_t sum;
+    return __builtin_add_overflow(a, b, &sum) ? 0 : sum;
+}
+static int64_t size_ROTARY(const apr_hparams *h) { return h->rotary_dim; }
+static int64_t size_VALUE_HEADS(const apr_hparams *h) { return h->linear_num_value_heads; }
+static int64_t size_TWICE_VALUES(const apr_hparams *h) { return times(2, size_VALUES(h)); }
+static int64_t size_C_PLACE(const apr_hparams *h) { return plus(size_TWICE_VALUES(h), size_KEYS(h)); }
+static int64_t size_DT_PLACE(const apr_hparams *h) { return plus(size_C_PLACE(h), size_KEYS(h)); }
+
+/* A multiplier that is not stated is 1. One that is not above 0 gives 0, which no step takes. */
+static int64_t factor_bits(double multiplier)
+{
+    return multiplier == 0.0 ? (int64_t)apr_f32_bits(1.0f) : multiplier > 0.0 ? (int64_t)apr_f32_bits((float)multiplier) : 0;
+}
+static int64_t size_EMBEDDING_FACTOR(const apr_hparams *h) { return factor_bits(h->embedding_multiplier); }
+static int64_t size_LOGIT_FACTOR(const apr_hparams *h) { return factor_bits(h->logit_scale); }
+static int64_t size_ATTENTION_IN_FACTOR(const apr_hparams *h) { return factor_bits(h->attention_in_multiplier); }
+static int64_t size_ATTENTION_OUT_FACTOR(const apr_hparams *h) { return factor_bits(h->attention_out_multiplier); }
+static int64_t size_KEY_FACTOR(const apr_hparams *h) { return factor_bits(h->key_multiplier); }
+static int64_t size_SSM_IN_FACTOR(const apr_hparams *h) { return factor_bits(h->ssm_in_multiplier); }
+static int64_t size_SSM_OUT_FACTOR(const apr_hparams *h) { return factor_bits(h->ssm_out_multiplier); }
+static int64_t size_Z_FACTOR(const apr_hparams *h) { return factor_bits(h->ssm_z_multiplier); }
+static int64_t size_X_FACTOR(const apr_hparams *h) { return factor_bits(h->ssm_x_multiplier); }
+static int64_t size_B_FACTOR(const apr_hparams *h) { return factor_bits(h->ssm_b_multiplier); }
+static int64_t size_C_FACTOR(const apr_hparams *h) { return factor_bits(h->ssm_c_multiplier); }
+static int64_t size_DT_FACTOR(const apr_hparams *h) { return factor_bits(h->ssm_dt_multiplier); }
+static int64_t size_GATE_FACTOR(const apr_hparams *h) { return factor_bits(h->mlp_gate_multiplier); }
+static int64_t size_DOWN_FACTOR(const apr_hparams *h) { return factor_bits(h->mlp_down_multiplier); }
+
 /* APR_OF_HALF depends on the tensor, not on the model. */
 static int64_t size_HALF(const apr_hparams *h) { return (void)h, 0; }
 
@@ -323,6 +356,7 @@ static bool applies(const apr_family *family, const apr_step *step, bool keeps_t
 {
     if (step->kind == APR_STEP_HALVES_TO_PAIRS) return family->gguf.rotates_pairs;
     if (step->kind == APR_STEP_ADD) return family->norms_add_one;
+    if (step->kind == APR_STEP_MULTIPLY) return step->n[0] != (int32_t)apr_f32_bits(1.0f);
     return step->kind != APR_STEP_GROUPED_TO_TILED || (family->tiles_value_heads && step->n[3] > 1 && !keeps_tiles);
 }
 

@@ -49,7 +49,26 @@ typedef enum {
     X(VALUES_WIDTH) /* of the value heads that share a key head */          \
     X(GATE_PLACE)   /* two key widths and the values of a key head */       \
     X(NOPE_WIDTH)   /* latent attention: part of a key without positions */ \
-    X(V_WIDTH)
+    X(V_WIDTH)                                                              \
+    X(ROTARY) /* rows of a head that are rotated */                         \
+    X(VALUE_HEADS)                                                          \
+    X(TWICE_VALUES)     /* Mamba: where B begins in the rows of in_proj, */ \
+    X(C_PLACE)          /* where C begins, */                               \
+    X(DT_PLACE)         /* and where the time steps begin */                \
+    X(EMBEDDING_FACTOR) /* the bits of multipliers as float32 */            \
+    X(LOGIT_FACTOR)                                                         \
+    X(ATTENTION_IN_FACTOR)                                                  \
+    X(ATTENTION_OUT_FACTOR)                                                 \
+    X(KEY_FACTOR)                                                           \
+    X(SSM_IN_FACTOR)                                                        \
+    X(SSM_OUT_FACTOR)                                                       \
+    X(Z_FACTOR)                                                             \
+    X(X_FACTOR)                                                             \
+    X(B_FACTOR)                                                             \
+    X(C_FACTOR)                                                             \
+    X(DT_FACTOR)                                                            \
+    X(GATE_FACTOR)                                                          \
+    X(DOWN_FACTOR)
 
 typedef enum {
     APR_OF_FIRST = -100,
@@ -64,7 +83,7 @@ typedef struct apr_rule_step {
     int16_t n[APR_STEP_PARAMETERS]; /* numbers, or an apr_size */
 } apr_rule_step;
 
-enum { APR_RULE_STEPS = 3, APR_FORM_STEPS = 3, APR_FORM_PARTS = 4, APR_MAX_SETS = 10 };
+enum { APR_RULE_STEPS = 6, APR_FORM_STEPS = 3, APR_FORM_PARTS = 4, APR_MAX_SETS = 10 };
 
 typedef enum { APR_ALWAYS, APR_WITH_EXPERTS, APR_WITHOUT_EXPERTS } apr_when;
 
@@ -72,7 +91,8 @@ typedef struct apr_tensor_rule {
     const char *hf;   /* the canonical name */
     const char *ggml; /* NULL: ggml has no such tensor, or a form states it */
     apr_tensor_role role;
-    /* From Hugging Face's order to ggml's. HALVES_TO_PAIRS, ADD and GROUPED_TO_TILED apply only in families whose spec says so. */
+    /* From Hugging Face's order to ggml's. HALVES_TO_PAIRS, ADD and GROUPED_TO_TILED apply only in families whose spec says
+     * so, and MULTIPLY only if the factor is not 1. */
     apr_rule_step to_ggml[APR_RULE_STEPS];
     apr_when when; /* ggml's name holds only for models with or without experts */
 } apr_tensor_rule;

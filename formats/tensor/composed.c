@@ -112,6 +112,7 @@ static apr_status plan_chain(apr_tensor *tensor, apr_composed *composed, apr_sha
                              apr_error *err)
 {
     const bool of_several = composed->chain.n_steps > 0 && apr_step_kinds[composed->chain.steps[0].kind].of_several;
+    bool multiplies_rows = false; /* which rows is computed from their place in the result (kernels/rows.c) */
 
     composed->decodes = !have_one_type(composed);
     if (composed->decodes) shape->dtype = APR_F32;
@@ -124,6 +125,9 @@ static apr_status plan_chain(apr_tensor *tensor, apr_composed *composed, apr_sha
         const apr_shape before = *shape;
         const char *const why = apr_step_plan(step, shape, &composed->moves[i]);
         if (why != NULL) return step_error(tensor, step, &before, why, where, err);
+        if (multiplies_rows && composed->moves[i].kind != APR_MOVE_NOTHING)
+            return step_error(tensor, step, &before, "would move rows that were multiplied", where, err);
+        multiplies_rows |= (step->kind == APR_STEP_MULTIPLY || step->kind == APR_STEP_DIVIDE) && step->n[2] > 0;
         composed->computes |= apr_step_kinds[step->kind].reach == APR_REACH_VALUES;
         if (!composed->computes) composed->dtype = shape->dtype;
     }

@@ -59,6 +59,19 @@ static bool plan_rotary(const apr_step *step, apr_shape *shape, apr_move *move)
     return !__builtin_mul_overflow(d, inner, &move->chunk);
 }
 
+/* The same for the first rows of each head. */
+static bool plan_rotary_part(const apr_step *step, apr_shape *shape, apr_move *move)
+{
+    const int64_t rotated = step->n[1];
+    const apr_step whole = {APR_STEP_HALVES_TO_PAIRS, {step->n[0]}};
+
+    if (!plan_rotary(&whole, shape, move)) return false;
+    if (rotated < 2 || rotated % 2 != 0 || rotated > 2 * move->b) return false;
+    move->b = rotated / 2;
+    if (step->kind == APR_STEP_PART_TO_HALVES) move->a = rotated / 2, move->b = 2;
+    return true;
+}
+
 static bool plan_interleave(const apr_step *step, apr_shape *shape, apr_move *move)
 {
     const int64_t n = step->n[1];
@@ -167,6 +180,17 @@ static bool plan_value(const apr_step *step, apr_shape *shape, apr_move *move)
     return true;
 }
 
+/* Zero and what is not finite would not come back. */
+static bool plan_factor(const apr_step *step, apr_shape *shape, apr_move *move)
+{
+    const uint32_t bits = (uint32_t)step->n[0], exponent = bits >> 23 & 255;
+    const int64_t first = step->n[1], count = step->n[2];
+
+    if (exponent == 255 || (bits & 0x7fffffff) == 0 || first < 0 || count < 0 || (count == 0 && first != 0)) return false;
+    if (count > 0 && (shape->rank != 2 || first + count > shape->dims[0])) return false;
+    return plan_value(step, shape, move);
+}
+
 static bool plan_pack_mxfp4(const apr_step *step, apr_shape *shape, apr_move *move)
 {
     (void)step;
@@ -197,6 +221,8 @@ const apr_step_facts apr_step_kinds[APR_STEP_COUNT] = {
                                   .read_in_place = true},
     [APR_STEP_HALVES_TO_PAIRS] = {"halves_to_pairs", 1, false, APR_STEP_PAIRS_TO_HALVES, APR_REACH_ROWS, ANY, plan_rotary,
                                   .read_in_place = true},
+    [APR_STEP_PART_TO_HALVES] = {"part_to_halves", 2, false, APR_STEP_PART_TO_PAIRS, APR_REACH_ROWS, ANY, plan_rotary_part},
+    [APR_STEP_PART_TO_PAIRS] = {"part_to_pairs", 2, false, APR_STEP_PART_TO_HALVES, APR_REACH_ROWS, ANY, plan_rotary_part},
     [APR_STEP_DEINTERLEAVE] = {"deinterleave", 2, true, APR_STEP_INTERLEAVE, APR_REACH_ROWS, ANY, plan_interleave},
     [APR_STEP_INTERLEAVE] = {"interleave", 2, true, APR_STEP_DEINTERLEAVE, APR_REACH_ROWS, ANY, plan_interleave},
     [APR_STEP_GROUPED_TO_TILED] = {"grouped_to_tiled", 4, true, APR_STEP_TILED_TO_GROUPED, APR_REACH_ROWS, ANY, plan_value_heads},
@@ -211,6 +237,8 @@ const apr_step_facts apr_step_kinds[APR_STEP_COUNT] = {
     [APR_STEP_JOIN] = {"join", 2, true, APR_STEP_NONE, APR_REACH_ROWS, ANY, plan_several, .of_several = true},
     [APR_STEP_STACK] = {"stack", 0, false, APR_STEP_NONE, APR_REACH_ROWS, ANY, plan_several, .of_several = true},
     [APR_STEP_ADD] = {"add", 1, false, APR_STEP_ADD, APR_REACH_VALUES, ANY, plan_value, .negated = true},
+    [APR_STEP_MULTIPLY] = {"multiply", 3, false, APR_STEP_DIVIDE, APR_REACH_VALUES, ANY, plan_factor},
+    [APR_STEP_DIVIDE] = {"divide", 3, false, APR_STEP_MULTIPLY, APR_REACH_VALUES, ANY, plan_factor},
     [APR_STEP_NEGATE_EXP] = {"negate_exp", 0, false, APR_STEP_LOG_NEGATIVE, APR_REACH_VALUES, ANY, plan_value},
     [APR_STEP_LOG_NEGATIVE] = {"log_negative", 0, false, APR_STEP_NEGATE_EXP, APR_REACH_VALUES, ANY, plan_value},
     [APR_STEP_PACK_MXFP4] = {"pack_mxfp4", 0, false, APR_STEP_UNPACK_MXFP4, APR_REACH_BITS, APR_U8, plan_pack_mxfp4},

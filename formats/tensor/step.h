@@ -20,12 +20,15 @@ enum { APR_MAX_RANK = 8, APR_STEP_PARAMETERS = 4, APR_CHAIN_STEPS = 6, APR_CHAIN
 /* Rotary embedding rotates pairs of rows of each head. Hugging Face stores the members of a pair half a head apart ("halves"), llama.cpp's
  * converter stores llama's next to each other ("pairs"):
  *     pairs[h*d + 2*j + s] = halves[h*d + s*d/2 + j]        h < n_heads, j < d/2, s < 2, d = rows / n_heads
+ * Of a head that is rotated in part only the first rows are reordered: with r rows for d in d/2, and j < r/2.
  * Value heads of a delta rule are gathered by the key head they share ("grouped": head j*each + i belongs to key head j), or interleaved
  * over the key heads ("tiled": position i*groups + j). */
 typedef enum {
     APR_STEP_NONE,
     APR_STEP_PAIRS_TO_HALVES, /* heads */
     APR_STEP_HALVES_TO_PAIRS,
+    APR_STEP_PART_TO_HALVES, /* heads, rows of each head that are rotated */
+    APR_STEP_PART_TO_PAIRS,
     APR_STEP_DEINTERLEAVE, /* axis, n: 0 1 0 1 0 1 -> 0 0 0 1 1 1 for n = 2 */
     APR_STEP_INTERLEAVE,
     APR_STEP_GROUPED_TO_TILED, /* axis, first, groups, each: permutes [first, end of the axis) */
@@ -39,7 +42,9 @@ typedef enum {
     APR_STEP_PICK, /* index: one matrix of a stack */
     APR_STEP_JOIN, /* axis, groups: concatenates tensors, each group holding a share of every tensor; one TAKE per tensor undoes it */
     APR_STEP_STACK,
-    APR_STEP_ADD, /* number */
+    APR_STEP_ADD,      /* number */
+    APR_STEP_MULTIPLY, /* the bits of a float32, first, count: rows [first, first + count) of a matrix; count 0: all numbers */
+    APR_STEP_DIVIDE,
     APR_STEP_NEGATE_EXP,
     APR_STEP_LOG_NEGATIVE,
     APR_STEP_PACK_MXFP4, /* [.., n, 17] bytes (scale, then nibbles, as in checkpoints) -> [.., 32 n] in ggml's blocks */

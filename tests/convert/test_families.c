@@ -4,6 +4,7 @@
 #include "convert/naming.h"
 #include "formats/base/crc32.h"
 #include "formats/number/half.h"
+#include "formats/shape/family.h"
 #include "kernels/rows.h"
 #include "tests/support/conversion.h"
 #include "tests/support/family_model.h"
@@ -71,6 +72,10 @@ static const char *const families[] = {"cohere2",
                                        "gpt2",
                                        "cohere",
                                        "mamba2",
+                                       "bamba",
+                                       "falcon_h1",
+                                       "deepseek_v32",
+                                       "glm_moe_dsa",
                                        "kimi_linear"};
 enum { N_FAMILIES = sizeof families / sizeof *families };
 
@@ -138,6 +143,22 @@ static void assert_same_values(const char *family, const char *first, const char
     apr_model_close(&b);
 }
 
+static apr_model open_model(const char *path)
+{
+    apr_model m;
+    apr_error err = {0};
+    if (apr_model_open(&m, path, &err) != APR_OK) fail_msg("%s", err.text);
+    return m;
+}
+
+static apr_model canonical_of(const apr_model *source)
+{
+    apr_model view;
+    apr_error err = {0};
+    if (apr_canonical(&view, source, &err) != APR_OK) fail_msg("%s", err.text);
+    return view;
+}
+
 /* ---- every family ---- */
 
 static void a_checkpoint_comes_back_from_apr_byte_for_byte(void **state)
@@ -157,6 +178,7 @@ static void through_gguf_every_value_comes_back(void **state)
     (void)state;
     char there[256], back[256];
     for (int i = 0; i < N_FAMILIES; i++) {
+        if (apr_family_gguf_of(apr_family_find(families[i]))->folds_multipliers) continue; /* its values are multiplied */
         make("families", families[i], in_work("ck"));
         convert_as(in_work("ck"), in_work("m.gguf"), NULL);
         convert_as(in_work("m.gguf"), in_work("back"), NULL);
@@ -233,26 +255,62 @@ static void the_gguf_has_the_names_shapes_and_bytes_of_llama_cpps(void **state)
         n_families++;
     }
     fclose(file);
-    assert_int_equal(n_families, N_FAMILIES - 1); /* its converter does not know ministral */
+    assert_int_equal(n_families, N_FAMILIES - 2); /* its converter does not know ministral, and has another order for bamba */
+}
+
+/* Multipliers are in the weights of a GGUF, so that the model that comes back has none; sums and products are in the same order. */
+static void a_gguf_has_its_multipliers_in_the_weights(void **state)
+{
+    (void)state;
+    make("families", "falcon_h1", in_work("ck"));
+    convert_as(in_work("ck"), in_work("m.gguf"), NULL);
+    convert_as(in_work("m.gguf"), in_work("back"), NULL);
+    apr_model a = open_model(in_work("ck")), b = open_model(in_work("back"));
+    const apr_hparams *const h = &a.hparams;
+    const struct {
+        const char *name;
+        int64_t row; /* of the first number that is compared */
+        double factor;
+    } cases[] = {
+        {"model.embed_tokens.weight", 7, h->embedding_multiplier},
+        {"lm_head.weight", 0, h->logit_scale},
+        {"model.layers.1.self_attn.q_proj.weight", 3, h->attention_in_multiplier},
+        {"model.layers.1.self_attn.k_proj.weight", 3, h->attention_in_multiplier * h->key_multiplier},
+        {"model.layers.1.self_attn.o_proj.weight", 3, h->attention_out_multiplier},
+        {"model.layers.1.mamba.in_proj.weight", 63, h->ssm_in_multiplier * h->ssm_z_multiplier}, /* 64 rows of z, 64 of x */
+        {"model.layers.1.mamba.in_proj.weight", 64, h->ssm_in_multiplier * h->ssm_x_multiplier},
+        {"model.layers.1.mamba.in_proj.weight", 128, h->ssm_in_multiplier * h->ssm_b_multiplier}, /* 2 groups of 12 numbers */
+        {"model.layers.1.mamba.in_proj.weight", 152, h->ssm_in_multiplier * h->ssm_c_multiplier},
+        {"model.layers.1.mamba.in_proj.weight", 176, h->ssm_in_multiplier * h->ssm_dt_multiplier},
+        {"model.layers.1.mamba.out_proj.weight", 0, h->ssm_out_multiplier},
+        {"model.layers.1.feed_forward.gate_proj.weight", 0, h->mlp_gate_multiplier},
+        {"model.layers.1.feed_forward.up_proj.weight", 0, 1},
+        {"model.layers.1.feed_forward.down_proj.weight", 0, h->mlp_down_multiplier},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const apr_tensor *const x = apr_model_find(&a, cases[i].name), *const y = apr_model_find(&b, cases[i].name);
+        float *const was = values_of(x), *const is = values_of(y);
+        const int64_t at = cases[i].row * apr_tensor_columns(x);
+        const double expected = (double)was[at] * cases[i].factor;
+        if (fabs((double)is[at] - expected) > 1e-6 * fabs(expected)) fail_msg("%s: %g, not %g", cases[i].name, (double)is[at], expected);
+        free(was);
+        free(is);
+    }
+    assert_true(h->embedding_multiplier == 5 && b.hparams.ssm_in_multiplier == 0 && b.hparams.ssm_z_multiplier == 1);
+    apr_model_close(&b);
+
+    /* a head that is the embedding would need another factor than it */
+    apr_error err = {0};
+    apr_model view = canonical_of(&a), other;
+    view.hparams.tie_word_embeddings = true;
+    assert_int_equal(apr_translate(&other, &view, APR_NAMING_GGML, &err), APR_E_UNSUPPORTED);
+    assert_non_null(strstr(err.text, "a tied head whose multiplier (0.3) is not that of the embeddings (5)"));
+    apr_model_close(&other);
+    apr_model_close(&view);
+    apr_model_close(&a);
 }
 
 /* ---- other spellings of the same ---- */
-
-static apr_model open_model(const char *path)
-{
-    apr_model m;
-    apr_error err = {0};
-    if (apr_model_open(&m, path, &err) != APR_OK) fail_msg("%s", err.text);
-    return m;
-}
-
-static apr_model canonical_of(const apr_model *source)
-{
-    apr_model view;
-    apr_error err = {0};
-    if (apr_canonical(&view, source, &err) != APR_OK) fail_msg("%s", err.text);
-    return view;
-}
 
 /* Stacked, under the prefix of a larger model, next to tensors that are not run. */
 static void a_stacked_checkpoint_is_read_as_one_with_single_experts(void **state)
@@ -490,6 +548,7 @@ int main(void)
         cmocka_unit_test(through_gguf_every_value_comes_back),
         cmocka_unit_test(a_gguf_comes_back_from_apr_byte_for_byte),
         cmocka_unit_test(the_gguf_has_the_names_shapes_and_bytes_of_llama_cpps),
+        cmocka_unit_test(a_gguf_has_its_multipliers_in_the_weights),
         cmocka_unit_test(a_stacked_checkpoint_is_read_as_one_with_single_experts),
         cmocka_unit_test(experts_in_mxfp4_go_between_blocks_and_gguf),
         cmocka_unit_test(value_heads_stay_tiled_and_latents_split_until_they_leave),

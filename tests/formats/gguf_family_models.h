@@ -30,11 +30,11 @@ static const uint8_t ssss[] = {S, S, S, S}, sfsf[] = {S, F, S, F}, sssf[] = {S, 
 #define D APR_FFN_DENSE
 #define E APR_FFN_EXPERTS
 #define N APR_FFN_NONE
-static const uint8_t deee[] = {D, E, E, E}, dede[] = {D, E, D, E}, nenene[] = {N, E, N, E, N, E};
+static const uint8_t deee[] = {D, E, E, E}, ddee[] = {D, D, E, E}, dede[] = {D, E, D, E}, nenene[] = {N, E, N, E, N, E};
 #undef D
 #undef E
 #undef N
-static const uint8_t no_fourth[] = {0, 0, 0, 1}, none_at_all[] = {1, 1, 1, 1, 1, 1};
+static const uint8_t own_shared_shared_own[] = {0, 1, 1, 0}, no_fourth[] = {0, 0, 0, 1}, none_at_all[] = {1, 1, 1, 1, 1, 1};
 static const double short_factors[] = {1.0, 1.1, 1.2}, long_factors[] = {2.0, 3.0, 4.0};
 
 #define WIDTHS      .vocab_size = 148, .hidden_size = 32, .num_heads = 4
@@ -663,6 +663,60 @@ static const family_model family_models[] = {
       .linear_conv_kernel_dim = 4,
       .layer_kinds = mmmm,
       .no_rope = none_at_all}},
+    {"bamba",
+     {.architecture = "bamba",
+      DENSE,
+      .rotary_dim = 4,
+      .linear_num_key_heads = 1,
+      .linear_num_value_heads = 8,
+      .linear_key_head_dim = 12,
+      .linear_value_head_dim = 8,
+      .linear_conv_kernel_dim = 4,
+      .rms_norm_eps = 1e-5,
+      .layer_kinds = mmfm}},
+    /* its weights have been multiplied already */
+    {"falcon_h1",
+     {.architecture = "falcon_h1",
+      DENSE,
+      .head_dim = 12,
+      .linear_num_key_heads = 2,
+      .linear_num_value_heads = 8,
+      .linear_key_head_dim = 12,
+      .linear_value_head_dim = 8,
+      .linear_conv_kernel_dim = 4,
+      .mamba_norm_before_gate = true,
+      .rms_norm_eps = 1e-5}},
+    {"glm_moe_dsa",
+     {.architecture = "glm_moe_dsa",
+      .vocab_size = 132,
+      .hidden_size = 48,
+      .num_heads = 4,
+      .num_kv_heads = 4,
+      .max_position_embeddings = 512,
+      .num_layers = 4,
+      .rope_theta = 10000,
+      .rms_norm_eps = 1e-5,
+      .intermediate_size = 80,
+      .q_lora_rank = 40,
+      .kv_lora_rank = 24,
+      .qk_rope_head_dim = 8,
+      .qk_nope_head_dim = 16,
+      .v_head_dim = 20,
+      .head_dim = 24,
+      .rotary_dim = 8,
+      .num_experts = 8,
+      .num_experts_per_tok = 2,
+      .moe_intermediate_size = 28,
+      .num_shared_experts = 2,
+      .num_expert_groups = 1,
+      .num_expert_groups_used = 1,
+      .routed_scaling_factor = 2.5,
+      .norm_topk_prob = true,
+      .index_n_heads = 10,
+      .index_head_dim = 20,
+      .index_topk = 14,
+      .ffn_kinds = ddee,
+      .shares_index = own_shared_shared_own}},
     {"kimi_linear",
      {.architecture = "kimi_linear",
       SIZES,

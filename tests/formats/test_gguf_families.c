@@ -310,6 +310,7 @@ static void only_what_other_readers_will_not_know_is_noted(void **state)
         {"gemma4_moe", {"rope_freqs.weight, which is not there"}},
         {"deepseek_v2", {"ranks groups of experts by their two best"}},
         {"glm4_moe_lite", {"epsilon of 1e-06, and llama.cpp takes that of the others (1e-05)"}},
+        {"glm_moe_dsa", {"epsilon of 1e-06, and llama.cpp takes that of the others (1e-05)"}},
         {"kimi_linear", {"epsilon of 1e-06, and llama.cpp takes that of the others (1e-05)"}},
         {"llama4", {"attention_chunk_size in llama4: here it is 16, llama.cpp assumes 8192", "attn_temperature_length"}},
         {"qwen3_5", {"qwen35 needs linear attention with keys (16) and values (8)"}},

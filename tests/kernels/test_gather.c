@@ -342,7 +342,11 @@ static void every_step_that_computes_changes_values_and_is_undone_by_its_inverse
     (void)state;
     for (int kind = 0; kind < APR_STEP_COUNT; kind++) {
         if (apr_step_kinds[kind].reach != APR_REACH_VALUES) continue;
-        const apr_step step = {(apr_step_kind)kind, {apr_step_kinds[kind].n_parameters > 0 ? 2 : 0}};
+        const bool multiplies = kind == APR_STEP_MULTIPLY || kind == APR_STEP_DIVIDE;
+        const apr_step step = {(apr_step_kind)kind,
+                               {multiplies                              ? (int32_t)apr_f32_bits(0.7f)
+                                : apr_step_kinds[kind].n_parameters > 0 ? 2
+                                                                        : 0}};
         const apr_chain there = apr_chain_of(step), back = apr_chain_of(apr_step_inverse(step));
         float y[3], z[3];
         apr_tensor t = {.name = "x", .dtype = APR_F32, .rank = 1, .dims = {3}, .data = (const uint8_t *)x, .n_bytes = sizeof x};
@@ -354,7 +358,7 @@ static void every_step_that_computes_changes_values_and_is_undone_by_its_inverse
         for (int i = 0; i < 3; i++) assert_true(y[i] != x[i] && fabsf(z[i] - x[i]) <= 1e-6f);
         n_kinds++;
     }
-    assert_int_equal(n_kinds, 3);
+    assert_int_equal(n_kinds, 5);
 }
 
 static void values_are_computed_in_the_order_of_the_steps(void **state)
@@ -377,6 +381,54 @@ static void values_are_computed_in_the_order_of_the_steps(void **state)
     follow(&there, &undo);
     apr_decode_rows(&there, 0, 1, back);
     for (int i = 0; i < 6; i++) assert_true(fabsf(back[i] - logs[i]) <= 1e-6f * fmaxf(1.0f, fabsf(logs[i])) * 8.0f);
+}
+
+/* Rows of a matrix by different factors, read in pieces that begin and end anywhere. */
+static void rows_are_multiplied_by_their_own_factors(void **state)
+{
+    static const float factors[] = {0.5f, 0.8f, 1.5f};
+    static const int32_t firsts[] = {0, 2, 5}, counts[] = {2, 2, 1}; /* row 4 stays */
+    float x[6 * 5], whole[6 * 5], piece[6 * 5];
+    apr_chain chain = {0}, back;
+    (void)state;
+    for (int i = 0; i < 30; i++) x[i] = (float)(i + 1) * 0.37f;
+    for (int i = 0; i < 3; i++)
+        assert_true(apr_chain_append(&chain, (apr_step){APR_STEP_MULTIPLY, {(int32_t)apr_f32_bits(factors[i]), firsts[i], counts[i]}}));
+    apr_tensor t = {.name = "x", .dtype = APR_F32, .rank = 2, .dims = {6, 5}, .data = (const uint8_t *)x, .n_bytes = sizeof x};
+    follow(&t, &chain);
+    apr_decode_elements(&t, 0, 30, whole);
+    for (int i = 0; i < 30; i++) {
+        const int row = i / 5;
+        const float factor = row < 2 ? factors[0] : row < 4 ? factors[1] : row == 5 ? factors[2] : 1.0f;
+        assert_true(whole[i] == x[i] * factor);
+    }
+    for (int first = 0; first < 30; first++)
+        for (int n = 1; n <= 30 - first; n++) {
+            apr_decode_elements(&t, first, n, piece);
+            assert_memory_equal(piece, whole + first, (size_t)n * sizeof *piece);
+        }
+    assert_true(apr_chain_inverse(&chain, &back));
+    apr_tensor u = {.name = "y", .dtype = APR_F32, .rank = 2, .dims = {6, 5}, .data = (const uint8_t *)whole, .n_bytes = sizeof whole};
+    follow(&u, &back);
+    apr_decode_elements(&u, 0, 30, piece);
+    for (int i = 0; i < 30; i++) assert_true(fabsf(piece[i] - x[i]) <= 1e-6f * x[i]);
+}
+
+/* No factor that cannot be divided by, no rows that are not there, and nothing moves what was multiplied by rows. */
+static void factors_that_do_not_fit_are_refused(void **state)
+{
+    static const char *const chains[] = {
+        "multiply:0,0,0",           "multiply:2139095040,0,0",           "divide:2143289344,0,0",
+        "multiply:1056964608,5,2",  "multiply:1056964608,1,0",           "multiply:1056964608,-1,2",
+        "multiply:1056964608,0,-2", "multiply:1056964608,0,2 transpose", "divide:1056964608,0,2 take:1,1,1,3"};
+    (void)state;
+    for (size_t i = 0; i < sizeof chains / sizeof *chains; i++) {
+        float x[30] = {0};
+        apr_chain chain;
+        apr_tensor t = {.name = "x", .dtype = APR_F32, .rank = 2, .dims = {6, 5}, .data = (const uint8_t *)x, .n_bytes = sizeof x};
+        assert_true(apr_chain_parse(&chain, chains[i]));
+        assert_int_not_equal(apr_tensor_append_steps(&t, &chain, &arena, "a file", NULL), APR_OK);
+    }
 }
 
 static void norms_in_bf16_gain_one_and_lose_it_again(void **state)
@@ -492,6 +544,8 @@ int main(void)
         cmocka_unit_test(experts_in_fp8_are_stacked_with_their_scales),
         cmocka_unit_test(every_step_that_computes_changes_values_and_is_undone_by_its_inverse),
         cmocka_unit_test(values_are_computed_in_the_order_of_the_steps),
+        cmocka_unit_test(rows_are_multiplied_by_their_own_factors),
+        cmocka_unit_test(factors_that_do_not_fit_are_refused),
         cmocka_unit_test(norms_in_bf16_gain_one_and_lose_it_again),
         cmocka_unit_test(blocks_and_scales_of_a_checkpoint_become_mxfp4),
         cmocka_unit_test(parts_that_do_not_fit_are_refused_by_name),

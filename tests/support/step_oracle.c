@@ -68,14 +68,16 @@ static int64_t before(const apr_step *step, int64_t length, int64_t p)
 
 static int64_t rotary_before(const apr_step *step, int64_t n_rows, int64_t row)
 {
-    const int64_t d = n_rows / step->n[0], h = row / d, r = row % d;
-    for (int64_t j = 0; j < d / 2; j++)
+    const bool of_part = step->kind == APR_STEP_PART_TO_HALVES || step->kind == APR_STEP_PART_TO_PAIRS;
+    const bool to_halves = step->kind == APR_STEP_PAIRS_TO_HALVES || step->kind == APR_STEP_PART_TO_HALVES;
+    const int64_t d = n_rows / step->n[0], h = row / d, r = row % d, n = of_part ? step->n[1] : d;
+    for (int64_t j = 0; j < n / 2; j++)
         for (int64_t s = 0; s < 2; s++) {
-            const int64_t pair = 2 * j + s, half = s * d / 2 + j;
-            if (step->kind == APR_STEP_PAIRS_TO_HALVES && half == r) return h * d + pair;
-            if (step->kind == APR_STEP_HALVES_TO_PAIRS && pair == r) return h * d + half;
+            const int64_t pair = 2 * j + s, half = s * n / 2 + j;
+            if (to_halves && half == r) return h * d + pair;
+            if (!to_halves && pair == r) return h * d + half;
         }
-    abort();
+    return row;
 }
 
 /* The axis at `at` of dims seen as [outer][length][inner]; `length_before` is what it was. */
@@ -92,7 +94,9 @@ static int64_t source(const apr_step *step, const apr_shape *old, const apr_shap
     const int64_t columns = old->rank > 1 ? old->dims[old->rank - 1] : 1, n = oracle_elems(old);
     switch (step->kind) {
     case APR_STEP_PAIRS_TO_HALVES:
-    case APR_STEP_HALVES_TO_PAIRS: return rotary_before(step, n / columns, i / columns) * columns + i % columns;
+    case APR_STEP_HALVES_TO_PAIRS:
+    case APR_STEP_PART_TO_HALVES:
+    case APR_STEP_PART_TO_PAIRS: return rotary_before(step, n / columns, i / columns) * columns + i % columns;
     case APR_STEP_TRANSPOSE: {
         const int64_t rows = old->dims[old->rank - 2], matrix = i / (rows * columns), c = i / rows % columns;
         return (matrix * rows + i % rows) * columns + c;

@@ -7,19 +7,34 @@
 
 #define RULES(rules) .tensors = rules, .n_tensors = sizeof rules / sizeof *rules
 
-/* The tensors of a Mamba 2 mixer under `place`, "a.". */
-#define MIXER(place)                                                                                                               \
-    {place "in_proj.weight", B "ssm_in.weight", APR_TENSOR_ROLE_MATRIX},                                                           \
-        {place "conv1d.weight", B "ssm_conv1d.weight", APR_TENSOR_ROLE_SMALL, {APR_CONVOLUTION}},                                  \
+/* The tensors of a Mamba 2 mixer under `place`, "a.": those between its products, and all. */
+#define MIXER_INSIDE(place)                                                                                                        \
+    {place "conv1d.weight", B "ssm_conv1d.weight", APR_TENSOR_ROLE_SMALL, {APR_CONVOLUTION}},                                      \
         {place "conv1d.bias", B "ssm_conv1d.bias", APR_TENSOR_ROLE_SMALL},                                                         \
         {place "A_log", B "ssm_a", APR_TENSOR_ROLE_SMALL, {APR_DECAY, APR_AS_COLUMN}},                                             \
         {place "D", B "ssm_d", APR_TENSOR_ROLE_SMALL, {APR_AS_COLUMN}}, {place "dt_bias", B "ssm_dt.bias", APR_TENSOR_ROLE_SMALL}, \
-        {place "norm.weight", B "ssm_norm.weight", APR_TENSOR_ROLE_SMALL, {{APR_STEP_UNFOLD, {0, APR_OF_KEY_HEADS}}}},             \
     {                                                                                                                              \
-        place "out_proj.weight", B "ssm_out.weight", APR_TENSOR_ROLE_MATRIX                                                        \
+        place "norm.weight", B "ssm_norm.weight", APR_TENSOR_ROLE_SMALL,                                                           \
+        {                                                                                                                          \
+            {                                                                                                                      \
+                APR_STEP_UNFOLD, { 0, APR_OF_KEY_HEADS }                                                                           \
+            }                                                                                                                      \
+        }                                                                                                                          \
+    }
+#define MIXER(place)                                                                          \
+    {place "in_proj.weight", B "ssm_in.weight", APR_TENSOR_ROLE_MATRIX}, MIXER_INSIDE(place), \
+    {                                                                                         \
+        place "out_proj.weight", B "ssm_out.weight", APR_TENSOR_ROLE_MATRIX                   \
     }
 
 #define B "blk.{}."
+
+#define MAMBA_KEYS                                                                                                            \
+    {                                                                                                                         \
+        APR_KEY(max_position_embeddings), APR_KEY(hidden_size), APR_KEY_ALWAYS(intermediate_size), APR_KEY_ALWAYS(num_heads), \
+            APR_KEY(num_layers), APR_KEY(linear_conv_kernel_dim), APR_KEY(inner_size), APR_KEY(linear_key_head_dim),          \
+            APR_KEY(linear_num_value_heads), APR_KEY(linear_num_key_heads), APR_KEY(rms_norm_eps)                             \
+    }
 
 /* --- mamba2 --- */
 
@@ -53,35 +68,53 @@ static const apr_family_config mamba2 = {.activation = "silu",
                                                       {"linear_key_head_dim", 128},
                                                       {"linear_conv_kernel_dim", 4}}};
 
-const apr_family apr_family_mamba2 = {
-    .name = "mamba2",
-    .types = {{"mamba2", "Mamba2ForCausalLM"}},
-    .ggml = "mamba2",
-    .gguf = {.keys = {APR_KEY(max_position_embeddings), APR_KEY(hidden_size), APR_KEY_ALWAYS(intermediate_size), APR_KEY_ALWAYS(num_heads),
-                      APR_KEY(num_layers), APR_KEY(linear_conv_kernel_dim), APR_KEY(inner_size), APR_KEY(linear_key_head_dim),
-                      APR_KEY(linear_num_value_heads), APR_KEY(linear_num_key_heads), APR_KEY(rms_norm_eps)},
-             .more_keys = {APR_NO_KEYS},
-             .nope = APR_NOPE_ALL,
-             .all_mamba = true},
-    .config = &mamba2,
-    RULES(mamba2_tensors),
-    .translates = true};
+const apr_family apr_family_mamba2 = {.name = "mamba2",
+                                      .types = {{"mamba2", "Mamba2ForCausalLM"}},
+                                      .ggml = "mamba2",
+                                      .gguf = {.keys = MAMBA_KEYS, .more_keys = {APR_NO_KEYS}, .nope = APR_NOPE_ALL, .all_mamba = true},
+                                      .config = &mamba2,
+                                      RULES(mamba2_tensors),
+                                      .translates = true};
 
-/* --- bamba: a dense feed-forward in every layer; attention rotates half of each head. Not in GGUF: llama.cpp permutes rows as if whole
- * heads were rotated. --- */
+/* --- bamba: a dense feed-forward in every layer; attention rotates half of each head. llama.cpp runs it as granitehybrid and rotates
+ * adjacent rows, so that in GGUF the rotated rows of a head are pairs. (Its converter reorders whole heads; a file that it made has another
+ * order than its program, and than this rule.) --- */
 
 #define L "model.layers.{}."
 
-#define HYBRID                                                                                                                             \
-    {"model.final_layernorm.weight", NULL, APR_TENSOR_ROLE_SMALL}, MIXER(L "mamba."),                                                      \
-        {L "pre_ff_layernorm.weight", NULL, APR_TENSOR_ROLE_SMALL}, {L "feed_forward.gate_proj.weight", NULL, APR_TENSOR_ROLE_FFN_GATE},   \
-        {L "feed_forward.gate_proj.bias", NULL, APR_TENSOR_ROLE_SMALL}, {L "feed_forward.up_proj.weight", NULL, APR_TENSOR_ROLE_FFN_UP},   \
-        {L "feed_forward.up_proj.bias", NULL, APR_TENSOR_ROLE_SMALL}, {L "feed_forward.down_proj.weight", NULL, APR_TENSOR_ROLE_FFN_DOWN}, \
-    {                                                                                                                                      \
-        L "feed_forward.down_proj.bias", NULL, APR_TENSOR_ROLE_SMALL                                                                       \
+/* The tensors of both families but those of attention. ffn_norm: ggml's name; gate, down: what the matrices are multiplied by. */
+#define HYBRID(ffn_norm, gate, down)                                                                \
+    {"model.final_layernorm.weight", "output_norm.weight", APR_TENSOR_ROLE_SMALL},                  \
+        {L "pre_ff_layernorm.weight", B ffn_norm, APR_TENSOR_ROLE_SMALL},                           \
+        {L "feed_forward.gate_proj.weight", B "ffn_gate.weight", APR_TENSOR_ROLE_FFN_GATE, {gate}}, \
+        {L "feed_forward.gate_proj.bias", B "ffn_gate.bias", APR_TENSOR_ROLE_SMALL, {gate}},        \
+        {L "feed_forward.up_proj.weight", B "ffn_up.weight", APR_TENSOR_ROLE_FFN_UP},               \
+        {L "feed_forward.up_proj.bias", B "ffn_up.bias", APR_TENSOR_ROLE_SMALL},                    \
+        {L "feed_forward.down_proj.weight", B "ffn_down.weight", APR_TENSOR_ROLE_FFN_DOWN, {down}}, \
+    {                                                                                               \
+        L "feed_forward.down_proj.bias", B "ffn_down.bias", APR_TENSOR_ROLE_SMALL, { down }         \
+    }
+#define NO_FACTOR \
+    {             \
+        0         \
+    }
+#define FACTOR(name)                                  \
+    {                                                 \
+        APR_STEP_MULTIPLY, { APR_OF_##name##_FACTOR } \
+    }
+#define ROTATED(heads)                                            \
+    {                                                             \
+        APR_STEP_PART_TO_PAIRS, { APR_OF_##heads, APR_OF_ROTARY } \
     }
 
-static const apr_tensor_rule hybrid_tensors[] = {HYBRID};
+static const apr_tensor_rule bamba_tensors[] = {
+    HYBRID("ffn_norm.weight", NO_FACTOR, NO_FACTOR),
+    MIXER(L "mamba."),
+    {L "self_attn.q_proj.weight", B "attn_q.weight", APR_TENSOR_ROLE_ATTN_Q, {ROTATED(HEADS)}},
+    {L "self_attn.q_proj.bias", B "attn_q.bias", APR_TENSOR_ROLE_SMALL, {ROTATED(HEADS)}},
+    {L "self_attn.k_proj.weight", B "attn_k.weight", APR_TENSOR_ROLE_ATTN_K, {ROTATED(KV_HEADS)}},
+    {L "self_attn.k_proj.bias", B "attn_k.bias", APR_TENSOR_ROLE_SMALL, {ROTATED(KV_HEADS)}},
+};
 
 #define MAMBA_SPELLINGS                                                                                                                \
     {"linear_num_value_heads", "mamba_n_heads"}, {"linear_num_key_heads", "mamba_n_groups"}, {"linear_key_head_dim", "mamba_d_state"}, \
@@ -109,14 +142,46 @@ static const apr_family_config bamba = {.activation = "silu",
                                         .partial_rotary_factor = 0.5,
                                         .defaults = {MAMBA_DEFAULTS}};
 
-const apr_family apr_family_bamba = {.name = "bamba",
-                                     .types = {{"bamba", "BambaForCausalLM"}},
-                                     .config = &bamba,
-                                     RULES(hybrid_tensors),
-                                     .sets = {&apr_tensors_ends, &apr_tensors_attention},
-                                     .translates = false};
+const apr_family apr_family_bamba = {
+    .name = "bamba",
+    .types = {{"bamba", "BambaForCausalLM"}},
+    .ggml = "granitehybrid",
+    .gguf = {.more_keys = {APR_KEY(vocab_size), APR_KEY(rotary_dim), APR_KEY(linear_conv_kernel_dim), APR_KEY(linear_key_head_dim),
+                           APR_KEY(linear_num_key_heads), APR_KEY(inner_size), APR_KEY(linear_num_value_heads), APR_KEY(finetuned)},
+             .nope = APR_NOPE_UNLESS_FINETUNED,
+             .omits_head_dim = true,
+             .rotates_pairs = true},
+    .config = &bamba,
+    RULES(bamba_tensors),
+    .sets = {&apr_tensors_ends, &apr_tensors_attention},
+    .translates = true};
 
-/* --- falcon_h1: multipliers. Not in GGUF: there they are multiplied into the weights. --- */
+/* --- falcon_h1: multipliers. GGUF has the weights times these, as float32, and a model that is read from there has none. --- */
+
+/* Rows [first, first + count) of in_proj. */
+#define SECTION(name, first, count)                                 \
+    {                                                               \
+        APR_STEP_MULTIPLY, { APR_OF_##name##_FACTOR, first, count } \
+    }
+
+static const apr_tensor_rule falcon_h1_tensors[] = {
+    {"model.embed_tokens.weight", "token_embd.weight", APR_TENSOR_ROLE_EMBEDDING, {FACTOR(EMBEDDING)}},
+    {"lm_head.weight", "output.weight", APR_TENSOR_ROLE_HEAD, {FACTOR(LOGIT)}},
+    HYBRID("ffn_norm", FACTOR(GATE), FACTOR(DOWN)),
+    {L "mamba.in_proj.weight",
+     B "ssm_in.weight",
+     APR_TENSOR_ROLE_MATRIX,
+     {FACTOR(SSM_IN), SECTION(Z, 0, APR_OF_VALUES), SECTION(X, APR_OF_VALUES, APR_OF_VALUES), SECTION(B, APR_OF_TWICE_VALUES, APR_OF_KEYS),
+      SECTION(C, APR_OF_C_PLACE, APR_OF_KEYS), SECTION(DT, APR_OF_DT_PLACE, APR_OF_VALUE_HEADS)}},
+    {L "mamba.out_proj.weight", B "ssm_out.weight", APR_TENSOR_ROLE_MATRIX, {FACTOR(SSM_OUT)}},
+    MIXER_INSIDE(L "mamba."),
+    {L "self_attn.q_proj.weight", B "attn_q.weight", APR_TENSOR_ROLE_ATTN_Q, {FACTOR(ATTENTION_IN)}},
+    {L "self_attn.k_proj.weight", B "attn_k.weight", APR_TENSOR_ROLE_ATTN_K, {FACTOR(KEY), FACTOR(ATTENTION_IN)}},
+    {L "self_attn.k_proj.bias", B "attn_k.bias", APR_TENSOR_ROLE_SMALL, {FACTOR(KEY)}},
+    {L "self_attn.v_proj.weight", B "attn_v.weight", APR_TENSOR_ROLE_ATTN_V, {FACTOR(ATTENTION_IN)}},
+    {L "self_attn.o_proj.weight", B "attn_output.weight", APR_TENSOR_ROLE_ATTN_OUT, {FACTOR(ATTENTION_OUT)}},
+    {L "self_attn.o_proj.bias", B "attn_output.bias", APR_TENSOR_ROLE_SMALL, {FACTOR(ATTENTION_OUT)}},
+};
 
 static const struct multiplier_list {
     const char *key;
@@ -188,9 +253,15 @@ static const apr_family_config falcon_h1 = {
     .settle = settle_falcon_h1,
     .put_own = put_multipliers};
 
-const apr_family apr_family_falcon_h1 = {.name = "falcon_h1",
-                                         .types = {{"falcon_h1", "FalconH1ForCausalLM"}},
-                                         .config = &falcon_h1,
-                                         RULES(hybrid_tensors),
-                                         .sets = {&apr_tensors_ends, &apr_tensors_attention},
-                                         .translates = false};
+const apr_family apr_family_falcon_h1 = {
+    .name = "falcon_h1",
+    .types = {{"falcon_h1", "FalconH1ForCausalLM"}},
+    .ggml = "falcon-h1",
+    .gguf = {.keys = MAMBA_KEYS,
+             .more_keys = {APR_KEY(vocab_size), APR_KEY(num_kv_heads), APR_KEY(head_dim), APR_KEY(value_length), APR_KEY(rope_theta)},
+             .folds_multipliers = true,
+             .ssm_norm_in_tensors = true},
+    .config = &falcon_h1,
+    RULES(falcon_h1_tensors),
+    .sets = {&apr_tensors_ends, &apr_tensors_attention},
+    .translates = true};
