@@ -287,6 +287,11 @@ static const struct {
      "hidden_size=64 num_layers=2 num_heads=8 num_kv_heads=4 head_dim=256 vocab_size=262144 intermediate_size=9216 "
      "max_position_embeddings=131072 rms_norm_eps=1e-06 rope_theta=1000000 rotary_dim=256 rope_theta_local=10000 sliding_window=512 "
      "global_head_dim=512 rope=proportional partial_rotary_factor=1 layers=sf tie_word_embeddings norm_topk_prob"},
+    /* an odd part of the head: 3 of 12 numbers; 10000^(4/3) */
+    {"{\"model_type\":\"gpt_neox\",\"hidden_size\":48,\"num_hidden_layers\":2,\"num_attention_heads\":4,\"rotary_pct\":0.25}",
+     "hidden_size=48 num_layers=2 num_heads=4 num_kv_heads=4 head_dim=12 vocab_size=50432 intermediate_size=24576 "
+     "max_position_embeddings=2048 rms_norm_eps=1e-05 rope_theta=215443.46900318822 rotary_dim=4 attention_bias "
+     "parallel_residual"},
     /* Mistral-Small-3.1: a mistral in a mistral3, without the newer class's scaling */
     {"{\"model_type\":\"mistral3\",\"text_config\":{\"model_type\":\"mistral\",\"hidden_size\":5120,\"num_hidden_layers\":2,\"head_dim\":"
      "128,"
@@ -336,6 +341,8 @@ static const struct {
      "\"per_layer_config\":{\"0\":{\"head_dim\":16},\"3\":{\"head_dim\":32}}",
      "differs between layers"},
     {"llama", "\"per_layer_config\":{\"3\":{\"head_dim\":4}}", "per_layer_config"},
+    {"gpt_neox", "\"rotary_pct\":0.1875,\"rope_scaling\":{\"type\":\"yarn\",\"factor\":2}",
+     "its rotary part of a head is 3 numbers, which is odd, with a scaling of the frequencies"},
     {"deepseek_v32", "\"indexer_types\":[\"full\",\"shared\",\"full\",\"full\"]", "indexer_types"},
     {"glm_moe_dsa", "\"indexer_types\":[\"full\",\"none\",\"full\",\"full\"]", "the index of its layer 1 is of the unknown type \"none\""},
     {"glm_moe_dsa", "\"index_topk_pattern\":\"FSxF\"", "the index of its layer 2 is of the unknown type \"xF\""},
@@ -459,6 +466,8 @@ static const struct {
     {"deepseek_v3", "\"n_group\":3,\"n_routed_experts\":8,\"num_experts_per_tok\":2", "8 experts cannot share 3 groups"},
     {"deepseek_v3", "\"n_group\":4,\"topk_group\":5", "num_expert_groups_used is 5, more than num_expert_groups (4)"},
     {"qwen3_moe", "\"num_experts\":4,\"num_experts_per_tok\":5", "num_experts_per_tok is 5, more than num_experts (4)"},
+    {"gpt_neox", "\"head_dim\":15,\"rotary_pct\":1", "rotary dimension 16 does not fit a head of 15"},
+    {"phi", "\"partial_rotary_factor\":0.1875", "rotary dimension 3 does not fit a head of 16"},
     {"glm_moe_dsa", "\"indexer_types\":[\"full\"]", "\"indexer_types\" has 1 entries for 4 layers"},
     {"glm_moe_dsa", "\"index_topk_pattern\":\"FFSSS\"", "\"index_topk_pattern\" has 5 entries for 4 layers"},
     {"glm_moe_dsa", "\"indexer_types\":7", "\"indexer_types\" is not a list"},

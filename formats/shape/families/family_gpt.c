@@ -3,6 +3,8 @@
 #include "formats/shape/family.h"
 #include "formats/shape/hf_config_values.h"
 
+#include <math.h>
+
 #define L "model.layers.{}."
 #define B "blk.{}."
 
@@ -83,6 +85,24 @@ static const apr_tensor_form gpt_neox_forms[] = {
     {APR_NAMING_HF, APR_FORM_WRITTEN, NEOX "attention.query_key_value.bias", NULL, {{NEOX "attention.qkv_proj.bias", {BY_KIND(0)}}}},
 };
 
+/* Of an odd part of the head, d numbers, the class rotates d + 1, with the frequencies theta^(-2j / d): those of d + 1 numbers with the
+ * base theta^((d + 1) / d) (transformers' GPTNeoXRotaryEmbedding and apply_rotary_pos_emb). */
+static apr_status settle_gpt_neox(const apr_config_reading *r)
+{
+    static const double usual_theta = 10000.0;
+    apr_hparams *const h = r->h;
+    const int64_t d = h->rotary_dim;
+    const double theta = h->rope_theta > 0 ? h->rope_theta : usual_theta;
+
+    if (d <= 0 || d % 2 == 0) return APR_OK;
+    h->rotary_dim = d + 1;
+    if (h->rope.kind != APR_ROPE_PLAIN)
+        return apr_config_refuse(r, "its rotary part of a head is %lld numbers, which is odd, with a scaling of the frequencies",
+                                 (long long)d);
+    h->rope_theta = pow(theta, (double)(d + 1) / (double)d);
+    return APR_OK;
+}
+
 static const apr_family_config gpt_neox = {
     .activation = "gelu",
     .positions = APR_POSITIONS_EVERYWHERE,
@@ -94,7 +114,8 @@ static const apr_family_config gpt_neox = {
     .max_position_embeddings = 2048,
     .rms_norm_eps = 1e-5,
     .partial_rotary_factor = 0.25,
-    .defaults = {{"num_heads", 64}, {"intermediate_size", 24576}, {"vocab_size", 50432}}};
+    .defaults = {{"num_heads", 64}, {"intermediate_size", 24576}, {"vocab_size", 50432}},
+    .settle_layers = settle_gpt_neox};
 
 const apr_family apr_family_gpt_neox = {
     .name = "gpt_neox",
