@@ -107,6 +107,9 @@ static int run_self(const char *path, const char *dtype, const char *n_ctx)
 int main(int argc, char **argv)
 {
     static const char *const shapes[] = {"qwen2.5-0.5b", "qwen2.5-7b", "qwen2.5-32b"};
+    static const char *const of_other_families[] = {"qwen2.5-vl-7b", "qwen3-vl-30b-a3b", "falcon-h1-7b", "kimi-linear-48b-a3b",
+                                                    "deepseek-v3.2-two-layers"};
+    enum { N_OTHERS = sizeof of_other_families / sizeof *of_other_families };
     static const char *const dtypes[] = {"f16", "q8_0", "q4_k"};
     static const char *const contexts[] = {"1024", "8192", "32768"};
     const apr_cuda_api *cuda;
@@ -119,10 +122,11 @@ int main(int argc, char **argv)
         return 77;
     }
     if (argc == 4 || argc == 5) return measure(cuda, argv[1], argv[2], atoll(argv[3]), argc == 5);
-    for (size_t i = 0; i < 27; i++) {
+    for (size_t i = 0; i < 27 + N_OTHERS; i++) {
         char path[128];
-        snprintf(path, sizeof path, "tests/data/shapes/%s.json", shapes[i / 9]);
-        const int code = run_self(path, dtypes[i / 3 % 3], contexts[i % 3]);
+        const bool is_other = i >= 27;
+        snprintf(path, sizeof path, "tests/data/shapes/%s.json", is_other ? of_other_families[i - 27] : shapes[i / 9]);
+        const int code = run_self(path, is_other ? "q4_k" : dtypes[i / 3 % 3], is_other ? "4224" : contexts[i % 3]);
         n_plans++;
         n_large += code == APR_E_MEMORY;
         n_bad += code != 0 && code != APR_E_MEMORY;

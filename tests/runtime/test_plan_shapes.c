@@ -71,6 +71,11 @@ static const struct {
     {"granite-4-h-small", 4 * 2 * 8 * 128 * 2, 36 * 4 * (128 * 64 * 128 + 3 * (8192 + 2 * 128)), 0, 0},
     {"lfm2-1.2b", 6 * 2 * 8 * 64 * 2, 10 * 4 * 2 * 2048, 0, 0},
     {"gemma-4-e2b", 3 * 2 * 512 * 2, 0, 12 * 2 * 256 * 2, 512}, /* the last 20 of 35 layers read the caches of others */
+    {"qwen2.5-vl-7b", 28 * 2 * 4 * 128 * 2, 0, 0, 0},
+    {"qwen3-vl-30b-a3b", 98304, 0, 0, 0},
+    {"falcon-h1-7b", 44 * 2 * 2 * 128 * 2, 44 * 4 * (24 * 128 * 256 + 3 * (3072 + 2 * 256)), 0, 0},
+    {"kimi-linear-48b-a3b", 7 * 576 * 2, 20 * 4 * (32 * 128 * 128 + 3 * 3 * 4096), 0, 0},
+    {"deepseek-v3.2-two-layers", 2 * (576 + 128) * 2, 0, 0, 0},
     {"gemma-4-31b", 10 * 2 * 4 * 512 * 2, 0, 50 * 2 * 16 * 256 * 2, 1024},
 };
 
@@ -151,6 +156,8 @@ static void every_family_weighs_what_is_known_of_it(void **state)
         {"llama4-scout", 107.8, 0.5},     {"nemotron-3-nano-30b-a3b", 31.6, 0.2},
         {"granite-4-h-small", 32.2, 0.3}, {"lfm2-1.2b", 1.17, 0.01},
         {"glm-4.7-flash", 29.9, 0.2},     {"gemma-4-31b", 30.7, 0.2},
+        {"qwen2.5-vl-7b", 7.62, 0.01},    {"qwen3-vl-30b-a3b", 30.5, 0.1},
+        {"falcon-h1-7b", 7.59, 0.01},     {"kimi-linear-48b-a3b", 49.1, 0.2},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         planned p = make(cases[i].shape, &apr_plan_defaults);

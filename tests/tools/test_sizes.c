@@ -250,10 +250,28 @@ static void check_same_plan(const char *path, const char *mixture)
 static void a_session_plans_what_was_planned_for_it(void **state)
 {
     (void)state;
-    static const char *const shapes[] = {"qwen2.5-7b",      "qwen3-30b-a3b",          "gpt-oss-20b",       "qwen3.5-27b", "qwen3.5-35b-a3b",
-                                         "qwen3-next-80b",  "glm-4.7-flash",          "glm-4.5-air",       "deepseek-v3", "minimax-m2",
-                                         "mistral-small-4", "llama4-scout",           "granite-4-h-small", "lfm2-1.2b",   "gemma-4-e2b",
-                                         "gemma-4-31b",     "nemotron-3-nano-30b-a3b"};
+    static const char *const shapes[] = {"qwen2.5-7b",
+                                         "qwen3-30b-a3b",
+                                         "gpt-oss-20b",
+                                         "qwen3.5-27b",
+                                         "qwen3.5-35b-a3b",
+                                         "qwen3-next-80b",
+                                         "glm-4.7-flash",
+                                         "glm-4.5-air",
+                                         "deepseek-v3",
+                                         "minimax-m2",
+                                         "mistral-small-4",
+                                         "llama4-scout",
+                                         "granite-4-h-small",
+                                         "lfm2-1.2b",
+                                         "gemma-4-e2b",
+                                         "gemma-4-31b",
+                                         "nemotron-3-nano-30b-a3b",
+                                         "qwen2.5-vl-7b",
+                                         "qwen3-vl-30b-a3b",
+                                         "falcon-h1-7b",
+                                         "kimi-linear-48b-a3b",
+                                         "deepseek-v3.2-two-layers"};
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         char path[128];
         snprintf(path, sizeof path, "tests/data/shapes/%s.json", shapes[i]);
