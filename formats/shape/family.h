@@ -85,6 +85,7 @@ typedef struct apr_family_config {
     const char *activation, *activation_key; /* NULL: "hidden_act"; "": the class has no field for it */
     const char *layer_types;                 /* the values that layer_types may have; NULL: " full_attention sliding_attention " */
     bool mamba;                              /* "linear_attention" layers are Mamba layers */
+    bool numbers_attention;                  /* attn_layer_indices has the numbers of the attention layers; layer_types is not written */
     apr_window_rule window;
     apr_experts_rule experts;
     apr_positions_rule positions;

@@ -274,9 +274,21 @@ static void put_pattern(apr_json_text *out, const apr_hparams *h)
     apr_json_string(out, "hybrid_override_pattern", letters, (size_t)n);
 }
 
+static void put_attention_layers(apr_json_text *out, const apr_hparams *h)
+{
+    apr_json_open(out, "attn_layer_indices", '[');
+    for (int64_t i = 0; i < h->num_layers; i++)
+        if (apr_layer_kind_of(h, i) == APR_LAYER_FULL) apr_json_int(out, NULL, i);
+    apr_json_close(out, ']');
+}
+
 /* Writes the kinds of the layers. */
 static void put_mixers(apr_json_text *out, const apr_hparams *h, const apr_family_config *f)
 {
+    if (f->numbers_attention) {
+        put_attention_layers(out, h);
+        return;
+    }
     if (f->experts == APR_EXPERTS_BY_BLOCK) {
         put_pattern(out, h);
         return;

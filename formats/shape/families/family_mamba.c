@@ -132,6 +132,7 @@ static const apr_tensor_rule bamba_tensors[] = {
 static const apr_family_config bamba = {.activation = "silu",
                                         .layer_types = " linear_attention full_attention mamba attention ",
                                         .mamba = true,
+                                        .numbers_attention = true,
                                         .attention_bias = APR_BIAS_WHEN_STATED,
                                         .mlp_bias = APR_BIAS_WHEN_STATED,
                                         .spellings = {MAMBA_SPELLINGS},
