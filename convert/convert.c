@@ -94,31 +94,31 @@ static apr_status make_view(apr_conversion *c, const char **packed, apr_error *e
 
 /* ---- computed values ---- */
 
-/* Counts values that are not finite; *first is the index of the first one. */
-static int64_t count_not_finite(const float *x, int64_t n, int64_t *first)
+/* Counts the values of a tensor that are not finite; *first is the index of the first one. `values` has room for AT_ONCE. */
+enum { AT_ONCE = 1 << 18 };
+static int64_t count_not_finite(const apr_tensor *t, float *values, int64_t *first)
 {
+    const int64_t n = apr_tensor_elems(t);
     int64_t count = 0;
-    for (int64_t i = 0; i < n; i++)
-        if (!isfinite(x[i]) && count++ == 0) *first = i;
+
+    for (int64_t at = 0; at < n; at += AT_ONCE) {
+        const int64_t now = n - at < AT_ONCE ? n - at : AT_ONCE;
+        apr_decode_elements(t, at, now, values);
+        for (int64_t i = 0; i < now; i++)
+            if (!isfinite(values[i]) && count++ == 0) *first = at + i;
+    }
     return count;
 }
 
 static apr_status check_finite(const apr_tensor *t, const char *path, apr_error *err)
 {
     const apr_composed *const m = t->composed;
-    int64_t n = apr_tensor_elems(t), first = 0, ignored, n_before = 0;
+    int64_t first = 0, ignored, n_before = 0;
+    float *const values = malloc(AT_ONCE * sizeof *values);
 
-    for (size_t i = 0; i < m->n_parts; i++)
-        if (apr_tensor_elems(m->parts[i]) > n) n = apr_tensor_elems(m->parts[i]);
-    float *const values = malloc(((size_t)n + 1) * sizeof *values);
     if (values == NULL) return apr_no_memory(err, "a tensor's values");
-    apr_decode_elements(t, 0, apr_tensor_elems(t), values);
-    const int64_t n_after = count_not_finite(values, apr_tensor_elems(t), &first);
-    for (size_t i = 0; i < m->n_parts && n_after > 0; i++) {
-        const apr_tensor *const part = m->parts[i];
-        apr_decode_rows(part, 0, apr_tensor_rows(part), values);
-        n_before += count_not_finite(values, apr_tensor_elems(part), &ignored);
-    }
+    const int64_t n_after = count_not_finite(t, values, &first);
+    for (size_t i = 0; i < m->n_parts && n_after > 0; i++) n_before += count_not_finite(m->parts[i], values, &ignored);
     free(values);
     if (n_after <= n_before) return APR_OK;
     return apr_fail(err, APR_E_DAMAGED,
@@ -135,7 +135,7 @@ static bool has_data(const apr_composed *m)
 }
 
 /* APR_E_DAMAGED if a computed tensor of the view (such as the logarithm of a decay rate) has more values that are not finite than its inputs
- * have. Norms and decay rates are small, so this is cheap. */
+ * have. Norms and decay rates are small; matrices that are multiplied are read once more. */
 static apr_status check_computed(const apr_model *view, apr_error *err)
 {
     for (size_t i = 0; i < view->n_tensors; i++) {

@@ -310,6 +310,35 @@ static void a_gguf_has_its_multipliers_in_the_weights(void **state)
     apr_model_close(&a);
 }
 
+/* A weight that its multiplier takes out of range, named by its place: the largest number of BF16, times 5. */
+static void what_a_multiplier_makes_infinite_is_damage(void **state)
+{
+    (void)state;
+    static const uint8_t largest[2] = {0x7f, 0x7f};
+    char path[256];
+    apr_error err = {0};
+    make("families", "falcon_h1", in_work("ck"));
+    apr_model m = open_model(in_work("ck"));
+    const apr_tensor *const t = apr_model_find(&m, "model.embed_tokens.weight");
+    uint8_t *const bytes = malloc(t->n_bytes);
+    memcpy(bytes, t->data, t->n_bytes);
+    FILE *const file = fopen(in_checkpoint(in_work("ck"), path), "r+b");
+    uint8_t head[64];
+    long at = -1;
+    for (long i = 0; at < 0 && fseek(file, i, SEEK_SET) == 0 && fread(head, 1, sizeof head, file) == sizeof head; i++)
+        if (memcmp(head, bytes, sizeof head) == 0) at = i;
+    assert_true(at > 0);
+    assert_int_equal(fseek(file, at + 2 * 4001, SEEK_SET), 0);
+    assert_int_equal(fwrite(largest, 1, 2, file), 2);
+    fclose(file);
+    free(bytes);
+    apr_model_close(&m);
+    const apr_convert_options options = {.sink = {.allow_loss = true}};
+    assert_int_equal(try_conversion(in_work("ck"), in_work("inf.gguf"), &options, &err), APR_E_DAMAGED);
+    assert_non_null(strstr(err.text, "tensor 'token_embd.weight' is computed"));
+    assert_non_null(strstr(err.text, "the first at index 4001"));
+}
+
 /* ---- other spellings of the same ---- */
 
 /* Stacked, under the prefix of a larger model, next to tensors that are not run. */
@@ -549,6 +578,7 @@ int main(void)
         cmocka_unit_test(a_gguf_comes_back_from_apr_byte_for_byte),
         cmocka_unit_test(the_gguf_has_the_names_shapes_and_bytes_of_llama_cpps),
         cmocka_unit_test(a_gguf_has_its_multipliers_in_the_weights),
+        cmocka_unit_test(what_a_multiplier_makes_infinite_is_damage),
         cmocka_unit_test(a_stacked_checkpoint_is_read_as_one_with_single_experts),
         cmocka_unit_test(experts_in_mxfp4_go_between_blocks_and_gguf),
         cmocka_unit_test(value_heads_stay_tiled_and_latents_split_until_they_leave),
