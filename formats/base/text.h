@@ -1,4 +1,4 @@
-/* text.h - how a text begins and ends. All texts are NUL-terminated. */
+/* text.h - how a text begins and ends, and lists of texts. All texts are NUL-terminated. */
 #ifndef APR_FORMATS_TEXT_H
 #define APR_FORMATS_TEXT_H
 
@@ -29,16 +29,26 @@ static inline size_t apr_stem_of(const char *text, const char *suffix)
     return apr_ends_with(text, suffix) ? strlen(text) - strlen(suffix) : 0;
 }
 
-/* Is the word in the list, whose words are separated by single blanks? */
-static inline bool apr_is_listed(const char *list, const char *word)
+/* Is the word in the list, whose words are separated by blanks? NULL is a list without words. */
+static inline bool apr_has_word(const char *list, const char *word)
 {
     const size_t n = strlen(word);
-    for (const char *at = list; *at != '\0';) {
+    for (const char *at = list; n > 0 && at != NULL && *at != '\0'; at += strspn(at, " ")) {
         const size_t length = strcspn(at, " ");
-        if (length == n && strncmp(at, word, n) == 0) return true;
-        at += length + (at[length] == ' ');
+        if (length == n && memcmp(at, word, n) == 0) return true;
+        at += length;
     }
     return false;
+}
+
+/* A list of texts for apr_is_any_of: APR_NAMES("a", "b"). */
+#define APR_NAMES(...) ((const char *const[]){__VA_ARGS__, NULL})
+
+/* Is the text in the list, which ends with NULL? NULL is a list without texts. */
+static inline bool apr_is_any_of(const char *text, const char *const *list)
+{
+    while (list != NULL && *list != NULL && strcmp(*list, text) != 0) list++;
+    return list != NULL && *list != NULL;
 }
 
 /* For qsort, of const char *. */

@@ -2,6 +2,7 @@
  * (gguf_hparam_losses.c), tokenizer, files.
  *
  * Our own reader obeys the keys of gguf_keys.c and gguf_vocab.c. What is listed here is lost for other readers. */
+#include "formats/base/text.h"
 #include "formats/files/checkpoint_names.h"
 #include "formats/gguf/gguf.h"
 #include "formats/shape/gguf_hparams.h"
@@ -21,12 +22,6 @@ typedef struct checking {
 
 #define LOSS(c, ...) APR_TRY(apr_loss_add((c)->losses, APR_LOST, (c)->err, __VA_ARGS__))
 #define NOTE(c, ...) APR_TRY(apr_loss_add((c)->losses, APR_NOTE, (c)->err, __VA_ARGS__))
-
-static bool is_any_of(const char *name, const char *const *names)
-{
-    while (*names != NULL && strcmp(*names, name) != 0) names++;
-    return *names != NULL;
-}
 
 /* --- tokenizer --- */
 
@@ -204,15 +199,15 @@ static apr_status check_vocab(const checking *c)
 /* Names the files whose content is not in the keys. A GGUF holds no files. */
 static apr_status note_files(const checking *c)
 {
-    static const char *const in_keys[] = {
-        "config.json",     "generation_config.json",  "tokenizer.json",    "tokenizer_config.json", "vocab.json",         "merges.txt",
-        "tokenizer.model", "special_tokens_map.json", "added_tokens.json", "chat_template.jinja",   "chat_template.json", NULL};
+    const char *const *const in_keys =
+        APR_NAMES("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "vocab.json", "merges.txt",
+                  "tokenizer.model", "special_tokens_map.json", "added_tokens.json", "chat_template.jinja", "chat_template.json");
     const char *list = NULL;
 
     for (size_t i = 0; i < c->layout->n_attachments; i++) {
         const char *const name = c->layout->attachments[i].name;
         size_t n_name;
-        if (is_any_of(name, in_keys) || apr_template_name(name, &n_name) != NULL) continue;
+        if (apr_is_any_of(name, in_keys) || apr_template_name(name, &n_name) != NULL) continue;
         list = apr_arena_print(&c->losses->arena, "%s%s%s", list != NULL ? list : "", list != NULL ? ", " : "", name);
         if (list == NULL) return apr_no_memory(c->err, "the names of files");
     }

@@ -1,5 +1,6 @@
 /* hf_losses.c - lists what a checkpoint made from a GGUF cannot express: numbers, names, texts, tokenizer. */
 #include "formats/hf/hf_losses.h"
+#include "formats/base/text.h"
 #include "formats/hf/safetensors.h"
 #include "formats/shape/gguf_hparams.h"
 #include "formats/shape/hf_config.h"
@@ -41,34 +42,15 @@ static bool is_special_id(apr_str key)
 }
 
 /* Names of ARCH.NAME keys that hyperparameters are read from, in addition to those of the hyperparameter table. */
-static const char *const understood[] = {"vocab_size",
-                                         "attention.value_length",
-                                         "attention.sliding_window_pattern",
-                                         "rope.dimension_sections",
-                                         "rope.scaling.type",
-                                         "rope.scaling.factor",
-                                         "rope.scaling.original_context_length",
-                                         "rope.scaling.finetuned",
-                                         "rope.scaling.attn_factor",
-                                         "rope.scaling.yarn_attn_factor",
-                                         "rope.scaling.yarn_beta_fast",
-                                         "rope.scaling.yarn_beta_slow",
-                                         "ssm.inner_size",
-                                         NULL};
-static const char *const understood_of_tokenizer[] = {"tokenizer.ggml.model",
-                                                      "tokenizer.ggml.pre",
-                                                      "tokenizer.ggml.tokens",
-                                                      "tokenizer.ggml.token_type",
-                                                      "tokenizer.ggml.scores",
-                                                      "tokenizer.ggml.merges",
-                                                      "tokenizer.ggml.eot_token_id",
-                                                      "tokenizer.ggml.eom_token_id",
-                                                      "tokenizer.ggml.add_bos_token",
-                                                      "tokenizer.ggml.add_eos_token",
-                                                      "tokenizer.ggml.add_space_prefix",
-                                                      "tokenizer.chat_template",
-                                                      NULL};
-static const char *const about_the_file[] = {"general.file_type", "general.quantization_version", "general.alignment", NULL};
+static const char *const *const understood =
+    APR_NAMES("vocab_size", "attention.value_length", "attention.sliding_window_pattern", "rope.dimension_sections", "rope.scaling.type",
+              "rope.scaling.factor", "rope.scaling.original_context_length", "rope.scaling.finetuned", "rope.scaling.attn_factor",
+              "rope.scaling.yarn_attn_factor", "rope.scaling.yarn_beta_fast", "rope.scaling.yarn_beta_slow", "ssm.inner_size");
+static const char *const *const understood_of_tokenizer =
+    APR_NAMES("tokenizer.ggml.model", "tokenizer.ggml.pre", "tokenizer.ggml.tokens", "tokenizer.ggml.token_type", "tokenizer.ggml.scores",
+              "tokenizer.ggml.merges", "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id", "tokenizer.ggml.add_bos_token",
+              "tokenizer.ggml.add_eos_token", "tokenizer.ggml.add_space_prefix", "tokenizer.chat_template");
+static const char *const *const about_the_file = APR_NAMES("general.file_type", "general.quantization_version", "general.alignment");
 
 static bool is_in_table(apr_str name)
 {

@@ -18,62 +18,20 @@
 enum { MAX_PATTERNS = 4096, MAX_RANK = 1 << 20 };
 
 /* Fields that are read below, or that only describe the training. */
-static const char *const known[] = {"peft_type",
-                                    "r",
-                                    "lora_alpha",
-                                    "use_rslora",
-                                    "use_dora",
-                                    "fan_in_fan_out",
-                                    "rank_pattern",
-                                    "alpha_pattern",
-                                    "bias",
-                                    "init_lora_weights",
-                                    "lora_dropout",
-                                    "auto_mapping",
-                                    "revision",
-                                    "inference_mode",
-                                    "layers_pattern",
-                                    "task_type",
-                                    "layers_to_transform",
-                                    "peft_version",
-                                    "target_modules",
-                                    "megatron_core",
-                                    "exclude_modules",
-                                    "qalora_group_size",
-                                    "eva_config",
-                                    "corda_config",
-                                    "loftq_config",
-                                    "lora_ga_config",
-                                    "modules_to_save",
-                                    "ensure_weight_tying",
-                                    "runtime_config",
-                                    "base_model_name_or_path",
-                                    NULL};
+static const char *const *const known = APR_NAMES(
+    "peft_type", "r", "lora_alpha", "use_rslora", "use_dora", "fan_in_fan_out", "rank_pattern", "alpha_pattern", "bias",
+    "init_lora_weights", "lora_dropout", "auto_mapping", "revision", "inference_mode", "layers_pattern", "task_type", "layers_to_transform",
+    "peft_version", "target_modules", "megatron_core", "exclude_modules", "qalora_group_size", "eva_config", "corda_config", "loftq_config",
+    "lora_ga_config", "modules_to_save", "ensure_weight_tying", "runtime_config", "base_model_name_or_path");
 
 /* Unsupported fields, which must be false, null or empty. */
-static const char *const refused[] = {"lora_bias",
-                                      "use_qalora",
-                                      "use_bdlora",
-                                      "megatron_config",
-                                      "layer_replication",
-                                      "arrow_config",
-                                      "kasa_config",
-                                      "velora_config",
-                                      "trainable_token_indices",
-                                      "target_parameters",
-                                      "monteclora_config",
-                                      "alora_invocation_tokens",
-                                      NULL};
+static const char *const *const refused =
+    APR_NAMES("lora_bias", "use_qalora", "use_bdlora", "megatron_config", "layer_replication", "arrow_config", "kasa_config",
+              "velora_config", "trainable_token_indices", "target_parameters", "monteclora_config", "alora_invocation_tokens");
 
 /* Initializations that leave the base as it is. The others (pissa, olora, loftq, ...) change the base before training: their adapters do
  * not fit the published weights. */
-static const char *const harmless_inits[] = {"gaussian", "eva", "orthogonal", NULL};
-
-static bool is_any_of(const char *text, const char *const *texts)
-{
-    while (*texts != NULL && strcmp(text, *texts) != 0) texts++;
-    return *texts != NULL;
-}
+static const char *const *const harmless_inits = APR_NAMES("gaussian", "eva", "orthogonal");
 
 /* False: the field is missing, null, false or empty. */
 static bool is_set(const cJSON *item)
@@ -91,8 +49,8 @@ static apr_status check_fields(apr_lora_config *c, const cJSON *json, apr_arena 
 
     cJSON_ArrayForEach(item, json)
     {
-        if (!is_set(item) || is_any_of(item->string, known)) continue;
-        if (is_any_of(item->string, refused))
+        if (!is_set(item) || apr_is_any_of(item->string, known)) continue;
+        if (apr_is_any_of(item->string, refused))
             return apr_fail(err, APR_E_UNSUPPORTED, "%s: %s is set, which is not supported; merge the adapter with PEFT's merge_and_unload",
                             c->where, item->string);
         if (++n > 8) continue;
@@ -139,16 +97,16 @@ static apr_status read_patterns(const apr_lora_config *c, const cJSON *json, con
 
 static apr_status check_words(const apr_lora_config *c, const cJSON *json, apr_error *err)
 {
-    static const char *const biases[] = {"none", "all", "lora_only", NULL};
+    const char *const *const biases = APR_NAMES("none", "all", "lora_only");
     const cJSON *const type = apr_json_get(json, "peft_type"), *const bias = apr_json_get(json, "bias"),
                        *const init = apr_json_get(json, "init_lora_weights");
 
     if (!cJSON_IsString(type)) return apr_fail(err, APR_E_DAMAGED, "%s: peft_type is missing; was the adapter saved by PEFT?", c->where);
     if (strcmp(type->valuestring, "LORA") != 0)
         return apr_fail(err, APR_E_UNSUPPORTED, "%s: peft_type is '%.40s'; only LORA adapters can be merged", c->where, type->valuestring);
-    if (is_set(bias) && (!cJSON_IsString(bias) || !is_any_of(bias->valuestring, biases)))
+    if (is_set(bias) && (!cJSON_IsString(bias) || !apr_is_any_of(bias->valuestring, biases)))
         return apr_fail(err, APR_E_DAMAGED, "%s: bias is not 'none', 'all' or 'lora_only'", c->where);
-    if (cJSON_IsString(init) && !is_any_of(init->valuestring, harmless_inits))
+    if (cJSON_IsString(init) && !apr_is_any_of(init->valuestring, harmless_inits))
         return apr_fail(err, APR_E_UNSUPPORTED,
                         "%s: init_lora_weights is '%.40s', which changes the base before training; convert the adapter to plain LoRA with "
                         "PEFT's save_pretrained(path_initial_model_for_weight_conversion=...)",

@@ -1,5 +1,6 @@
 /* hf_quantization.c - reads the quantization_config of each producer into schemes and patterns. Reads no weights. */
 #include "formats/packed/hf_quantization.h"
+#include "formats/base/text.h"
 
 #include "formats/base/json.h"
 #include "formats/shape/hf_config.h"
@@ -86,13 +87,6 @@ static bool bool_of(const cJSON *object, const char *key, bool missing)
     bool value = missing;
     apr_json_get_bool(object, key, &value);
     return value;
-}
-
-static bool is_any(const char *text, const char *const *list)
-{
-    for (; *list != NULL; list++)
-        if (strcmp(text, *list) == 0) return true;
-    return false;
 }
 
 /* Reads what one scale covers, as [rows, columns]. If absent, the block stays as it is. */
@@ -275,7 +269,7 @@ static apr_quant_layout layout_of_format(reading *r, const char *format, const c
         if (strcmp(format, formats[i].format) == 0) return formats[i].layout;
     /* with "mixed-precision", "naive-quantized" or no format the type and bits decide */
     static const char *const open_formats[] = {"", "mixed-precision", "naive-quantized", NULL};
-    if (!is_any(format, open_formats)) problem(r, "the format \"%.60s\"", format);
+    if (!apr_is_any_of(format, open_formats)) problem(r, "the format \"%.60s\"", format);
     if (!is_float)
         return bits == 8 && (cJSON_IsObject(activations) || strcmp(format, "naive-quantized") == 0) ? APR_QUANT_INT8 : APR_QUANT_INT_PACKED;
     if (bits == 8) return int_of(r, weights, "group_size", 0) == 32 ? APR_QUANT_MXFP8 : APR_QUANT_FP8;

@@ -90,16 +90,6 @@ double apr_family_default(const apr_family_config *config, const char *field)
     return 0;
 }
 
-bool apr_has_word(const char *list, const char *word)
-{
-    const size_t n = strlen(word);
-
-    if (list == NULL || n == 0 || strchr(word, ' ') != NULL) return false;
-    for (const char *at = strstr(list, word); at != NULL; at = strstr(at + 1, word))
-        if (at[-1] == ' ' && at[n] == ' ') return true;
-    return false;
-}
-
 const char *apr_architecture_from_ggml(const char *ggml)
 {
     const apr_family *const family = apr_family_of_ggml(ggml);

@@ -8,6 +8,7 @@
 #ifndef APR_FORMATS_FAMILY_H
 #define APR_FORMATS_FAMILY_H
 
+#include "formats/base/text.h"
 #include "formats/shape/tensor_rules.h"
 
 struct apr_config_reading;
@@ -70,7 +71,8 @@ typedef struct apr_default {
 
 /* The values of a string field of config.json that this family computes; any other value is refused. */
 typedef struct apr_accepted {
-    const char *hf_key, *words; /* "scoring_func", " sigmoid "; words between spaces */
+    const char *hf_key;
+    const char *const *words; /* "scoring_func", APR_NAMES("sigmoid") */
 } apr_accepted;
 
 /* The class's default rotary scaling, where config.json has neither rope_parameters nor rope_scaling. */
@@ -83,7 +85,7 @@ enum { APR_MAX_SPELLINGS = 16, APR_MAX_DEFAULTS = 24, APR_MAX_ACCEPTED = 4 };
 
 typedef struct apr_family_config {
     const char *activation, *activation_key; /* NULL: "hidden_act"; "": the class has no field for it */
-    const char *layer_types;                 /* the values that layer_types may have; NULL: " full_attention sliding_attention " */
+    const char *const *layer_types;          /* the values that layer_types may have; NULL: "full_attention", "sliding_attention" */
     bool mamba;                              /* "linear_attention" layers are Mamba layers */
     bool numbers_attention;                  /* attn_layer_indices has the numbers of the attention layers; layer_types is not written */
     apr_window_rule window;
@@ -96,9 +98,9 @@ typedef struct apr_family_config {
     bool local_rope;                           /* sliding layers have their own rotary base */
     bool scales_full_only;                     /* the rotary scaling is for full layers; sliding ones have the base alone */
     bool latent_part;                          /* config.json states which part of a latent attention head is rotated */
-    /* Fields of config.json that change the arithmetic, " a b " or NULL. `computes`: computed (or planned) for this family, refused for
+    /* Fields of config.json that change the arithmetic, APR_NAMES("a", "b") or NULL. `computes`: computed (or planned) for this family, refused for
      * others. `refuses`: refused here, but computed or meaningless in other families. `requires`: must not be false. */
-    const char *computes, *refuses, *requires;
+    const char *const *computes, *const *refuses, *const *requires;
     apr_accepted accepts[APR_MAX_ACCEPTED];
     apr_flags flags_on;     /* default to true */
     apr_flags flags_always; /* are true whatever config.json says */
@@ -358,8 +360,6 @@ const apr_family_gguf *apr_family_gguf_of(const apr_family *family);
 const apr_family_type *apr_family_type_of(const char *model_type);
 /* The class's default for an absent field of APR_HPARAM_LIST; 0: none. */
 double apr_family_default(const apr_family_config *config, const char *field);
-/* Is `word` one of the words of `list`, " a b "? */
-bool apr_has_word(const char *list, const char *word);
 
 /* Hugging Face's model_type for ggml's architecture name ("gpt_oss" for "gpt-oss"); an unknown name is returned unchanged. */
 const char *apr_architecture_from_ggml(const char *ggml);

@@ -108,7 +108,7 @@ static apr_status read_flags(const reading *r)
 /* llama4: attn_scale and floor_scale count only with attn_temperature_tuning, which is a number in older files. */
 static void settle_temperature(const reading *r)
 {
-    const bool is_known = r->spec != NULL && apr_has_word(r->spec->computes, "attn_temperature_tuning");
+    const bool is_known = r->spec != NULL && apr_is_any_of("attn_temperature_tuning", r->spec->computes);
     const cJSON *const tuning = apr_config_find(r, "attn_temperature_tuning");
     const bool is_on = tuning != NULL ? cJSON_IsTrue(tuning) || (cJSON_IsNumber(tuning) && tuning->valuedouble != 0)
                                       : !apr_config_has(r, "attn_temperature_tuning");
@@ -255,11 +255,17 @@ static bool is_written(const apr_hparams *h, const apr_family_config *f, size_t 
  * keep the class's default, except the one of attention scores, which becomes 1 / sqrt(head_dim). */
 static void deny_default(apr_json_text *out, const apr_hparam_field *field, const char *key, const apr_hparams *h)
 {
-    static const char nullable[] = " q_lora_rank sliding_window num_expert_groups num_expert_groups_used attn_logit_softcapping"
-                                   " final_logit_softcapping attention_chunk_size num_global_kv_heads ";
+    static const bool nullable[APR_N_NUMBERS] = {[APR_NUMBER_AT(q_lora_rank)] = true,
+                                                 [APR_NUMBER_AT(sliding_window)] = true,
+                                                 [APR_NUMBER_AT(num_expert_groups)] = true,
+                                                 [APR_NUMBER_AT(num_expert_groups_used)] = true,
+                                                 [APR_NUMBER_AT(attn_logit_softcapping)] = true,
+                                                 [APR_NUMBER_AT(final_logit_softcapping)] = true,
+                                                 [APR_NUMBER_AT(attention_chunk_size)] = true,
+                                                 [APR_NUMBER_AT(num_global_kv_heads)] = true};
 
     if (strcmp(field->name, "full_attention_interval") == 0) return; /* layer_types replace it */
-    if (apr_has_word(nullable, field->name)) apr_json_null(out, key);
+    if (nullable[field - apr_hparam_fields]) apr_json_null(out, key);
     else if (strcmp(field->name, "global_head_dim") == 0) apr_json_int(out, key, h->head_dim);
     else if (field->is_int) apr_json_int(out, key, 0);
     else if (strcmp(field->name, "attention_multiplier") == 0 && h->head_dim > 0) apr_json_real(out, key, 1.0 / sqrt((double)h->head_dim));
@@ -268,9 +274,8 @@ static void deny_default(apr_json_text *out, const apr_hparam_field *field, cons
 /* Some numbers are integers for transformers, which refuses 256.0. */
 static void put_real(apr_json_text *out, const char *key, double value)
 {
-    static const char whole[] = " query_pre_attn_scalar floor_scale ";
-
-    if (apr_has_word(whole, key) && value > 0 && value < 1e15 && value == floor(value)) apr_json_int(out, key, (int64_t)value);
+    if (apr_is_any_of(key, APR_NAMES("query_pre_attn_scalar", "floor_scale")) && value > 0 && value < 1e15 && value == floor(value))
+        apr_json_int(out, key, (int64_t)value);
     else apr_config_put_positive(out, key, value);
 }
 
@@ -320,7 +325,7 @@ static void put_choices(apr_json_text *out, const apr_hparams *h, const apr_fami
     const char *const activation_key = f->activation_key != NULL ? f->activation_key : "hidden_act";
 
     if (activation_key[0] != '\0') apr_config_put_text(out, activation_key, f->activation);
-    if (apr_has_word(f->computes, "attn_temperature_tuning")) apr_json_bool(out, "attn_temperature_tuning", h->attn_temperature > 0);
+    if (apr_is_any_of("attn_temperature_tuning", f->computes)) apr_json_bool(out, "attn_temperature_tuning", h->attn_temperature > 0);
     if (h->per_layer_input_size > 0) apr_json_int(out, "vocab_size_per_layer_input", h->vocab_size);
     if (f->put_own != NULL) f->put_own(out, h);
 }

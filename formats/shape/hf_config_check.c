@@ -230,12 +230,15 @@ static bool is_off(const cJSON *item)
     return cJSON_IsFalse(item) || (cJSON_IsNumber(item) && item->valuedouble == 0);
 }
 
-static bool is_text_of(const cJSON *item, const char *list) { return cJSON_IsString(item) && apr_has_word(list, item->valuestring); }
+static bool is_text_of(const cJSON *item, const char *const *list)
+{
+    return cJSON_IsString(item) && apr_is_any_of(item->valuestring, list);
+}
 
 static bool all_are(const cJSON *list, const char *layer_type)
 {
     const cJSON *item;
-    cJSON_ArrayForEach(item, list) if (layer_type != NULL ? !is_text_of(item, layer_type) : !is_number(item, 1.0)) return false;
+    cJSON_ArrayForEach(item, list) if (layer_type != NULL ? !is_text_of(item, APR_NAMES(layer_type)) : !is_number(item, 1.0)) return false;
     return cJSON_IsArray(list);
 }
 
@@ -253,8 +256,8 @@ static bool is_unlimited(const cJSON *item)
 static bool is_activation(const cJSON *item, const char *activation)
 {
     if (activation == NULL) return false;
-    if (strcmp(activation, "silu") == 0) return is_text_of(item, " silu swish ");
-    if (strcmp(activation, "gelu_pytorch_tanh") == 0) return is_text_of(item, " gelu_pytorch_tanh gelu_new ");
+    if (strcmp(activation, "silu") == 0) return is_text_of(item, APR_NAMES("silu", "swish"));
+    if (strcmp(activation, "gelu_pytorch_tanh") == 0) return is_text_of(item, APR_NAMES("gelu_pytorch_tanh", "gelu_new"));
     return cJSON_IsString(item) && strcmp(item->valuestring, activation) == 0;
 }
 
@@ -270,9 +273,9 @@ static bool is_neutral(const apr_config_reading *r, const apr_family_config *f, 
     case ONE: return is_number(item, 1.0);
     case SILU: return is_activation(item, "silu");
     case ACTIVATION: return is_activation(item, f->activation);
-    case ROTARY: return is_text_of(item, " rope rotary absolute ");
-    case RMS: return is_text_of(item, " rms rms_norm rmsnorm RMSNorm ");
-    case SOFTMAX: return is_text_of(item, " softmax ");
+    case ROTARY: return is_text_of(item, APR_NAMES("rope", "rotary", "absolute"));
+    case RMS: return is_text_of(item, APR_NAMES("rms", "rms_norm", "rmsnorm", "RMSNorm"));
+    case SOFTMAX: return is_text_of(item, APR_NAMES("softmax"));
     case ALL_ONES: return is_off(item) || all_are(item, NULL);
     case HEAD_DIM: return is_number(item, (double)head_dim);
     case INVERSE_ROOT: return head_dim > 0 && is_number(item, 1.0 / sqrt((double)head_dim));
@@ -280,8 +283,8 @@ static bool is_neutral(const apr_config_reading *r, const apr_family_config *f, 
     case FULL_CONTEXT:
         return is_off(item) ||
                (cJSON_IsNumber(item) && h->max_position_embeddings > 0 && item->valuedouble >= (double)h->max_position_embeddings);
-    case AS_CLASS: return is_off(item) || all_are(item, slides ? " sliding_attention " : " full_attention ");
-    case EACH_LAYER: return is_off(item) || all_are(item, " full ");
+    case AS_CLASS: return is_off(item) || all_are(item, slides ? "sliding_attention" : "full_attention");
+    case EACH_LAYER: return is_off(item) || all_are(item, "full");
     case HIDDEN: return is_number(item, (double)h->hidden_size);
     case UNLIMITED: return is_unlimited(item);
     }
@@ -296,7 +299,7 @@ static bool is_spelling(const apr_family_config *f, const char *field)
     return false;
 }
 
-static const char *accepted_words(const apr_family_config *f, const char *field)
+static const char *const *accepted_words(const apr_family_config *f, const char *field)
 {
     for (size_t i = 0; i < APR_MAX_ACCEPTED && f->accepts[i].hf_key != NULL; i++)
         if (strcmp(f->accepts[i].hf_key, field) == 0) return f->accepts[i].words;
@@ -306,12 +309,12 @@ static const char *accepted_words(const apr_family_config *f, const char *field)
 /* True: the field's value is neutral, or this family's program supports it. */
 static bool is_done(const apr_config_reading *r, const apr_family_config *f, const rule *one, const cJSON *item)
 {
-    const char *const words = accepted_words(f, one->field);
+    const char *const *const words = accepted_words(f, one->field);
 
     if (words != NULL) return is_off(item) || is_text_of(item, words);
-    if (apr_has_word(f->requires, one->field)) return is_neutral(r, f, item, ON);
-    if (one->only_where_refused && !apr_has_word(f->refuses, one->field)) return true;
-    if (!one->only_where_refused && (apr_has_word(f->computes, one->field) || is_spelling(f, one->field))) return true;
+    if (apr_is_any_of(one->field, f->requires)) return is_neutral(r, f, item, ON);
+    if (one->only_where_refused && !apr_is_any_of(one->field, f->refuses)) return true;
+    if (!one->only_where_refused && (apr_is_any_of(one->field, f->computes) || is_spelling(f, one->field))) return true;
     return is_neutral(r, f, item, one->neutral);
 }
 
@@ -342,7 +345,7 @@ static apr_status check_rope(const apr_config_reading *r, const cJSON *rope)
     if (!cJSON_IsObject(rope)) return APR_OK;
     cJSON_ArrayForEach(item, rope)
     {
-        const bool is_known = apr_has_word(rope_fields, item->string) || apr_has_word(r->spec->computes, item->string);
+        const bool is_known = apr_has_word(rope_fields, item->string) || apr_is_any_of(item->string, r->spec->computes);
         if (!is_known && !cJSON_IsNull(item) && !is_off(item)) APR_TRY(refuse_value(r, item->string, item));
     }
     return APR_OK;
@@ -361,7 +364,7 @@ static apr_status check_ropes(const apr_config_reading *r)
 
 static bool is_known_field(const apr_family_config *f, const char *name)
 {
-    if (name[0] == '_' || is_spelling(f, name) || apr_has_word(f->computes, name) || apr_has_word(f->requires, name) ||
+    if (name[0] == '_' || is_spelling(f, name) || apr_is_any_of(name, f->computes) || apr_is_any_of(name, f->requires) ||
         apr_has_word(harmless, name))
         return true;
     for (size_t i = 0; i < sizeof computing / sizeof *computing; i++)
@@ -400,6 +403,6 @@ apr_status apr_config_check(const apr_config_reading *r)
     APR_TRY(check_computing(r, f));
     APR_TRY(check_ropes(r));
     /* if a class has no window, one of the whole context's length is none */
-    if (apr_has_word(f->refuses, "sliding_window") && r->h->layer_kinds == NULL) r->h->sliding_window = 0;
+    if (apr_is_any_of("sliding_window", f->refuses) && r->h->layer_kinds == NULL) r->h->sliding_window = 0;
     return list_unknown(r);
 }

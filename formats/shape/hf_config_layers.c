@@ -35,11 +35,11 @@ enum { N_LAYER_WORDS = sizeof layer_words / sizeof *layer_words };
 /* NULL: no layer of this family has that name. */
 static const layer_word *find_word(const reading *r, const char *word)
 {
-    static const char usual[] = " full_attention sliding_attention ";
-    const char *const allowed = r->spec == NULL ? NULL : r->spec->layer_types != NULL ? r->spec->layer_types : usual;
+    static const char *const usual[] = {"full_attention", "sliding_attention", NULL};
+    const char *const *const allowed = r->spec == NULL ? NULL : r->spec->layer_types != NULL ? r->spec->layer_types : usual;
 
     for (size_t i = 0; word != NULL && i < N_LAYER_WORDS; i++)
-        if (strcmp(layer_words[i].word, word) == 0 && (r->spec == NULL || apr_has_word(allowed, word))) return &layer_words[i];
+        if (strcmp(layer_words[i].word, word) == 0 && (r->spec == NULL || apr_is_any_of(word, allowed))) return &layer_words[i];
     return NULL;
 }
 
@@ -225,7 +225,7 @@ static fill_fn mixer_rule(const reading *r)
     const apr_family_config *const f = r->spec;
 
     if (f == NULL) return NULL;
-    if (f->mamba || (f->layer_types != NULL && apr_has_word(f->layer_types, "conv"))) return fill_unlisted;
+    if (f->mamba || apr_is_any_of("conv", f->layer_types)) return fill_unlisted;
     if (f->window == APR_WINDOW_CHUNKS) return r->h->attention_chunk_size > 0 ? fill_chunks : NULL;
     if (r->h->sliding_window <= 0) return NULL;
     return rules[apr_config_find(r, "use_sliding_window") != NULL ? APR_WINDOW_FROM_LAYER : f->window];
@@ -293,8 +293,8 @@ static void put_mixers(apr_json_text *out, const apr_hparams *h, const apr_famil
         put_pattern(out, h);
         return;
     }
-    if (f->layer_types != NULL && strcmp(f->layer_types, " mamba ") == 0) return; /* all are, without a list */
-    if (h->layer_kinds == NULL && !f->mamba) return;                              /* without a list Mamba classes assume Mamba layers */
+    if (f->mamba && !apr_is_any_of("attention", f->layer_types)) return; /* all are, without a list */
+    if (h->layer_kinds == NULL && !f->mamba) return;                     /* without a list Mamba classes assume Mamba layers */
     if (h->sliding_window > 0 && f->window != APR_WINDOW_PATTERN) apr_json_bool(out, "use_sliding_window", true);
     const bool from_layer = f->window == APR_WINDOW_FROM_LAYER || f->window == APR_WINDOW_LAST;
     if (h->sliding_window > 0 && from_layer && first_sliding(h) >= 0) apr_json_int(out, "max_window_layers", first_sliding(h));
@@ -411,7 +411,7 @@ static int64_t n_dense_first(const apr_hparams *h)
 static void put_after_dense(apr_json_text *out, const apr_hparams *h, const apr_family_config *f)
 {
     apr_json_int(out, f->dense_key, n_dense_first(h));
-    if (!apr_has_word(f->computes, "mlp_layer_types")) return;
+    if (!apr_is_any_of("mlp_layer_types", f->computes)) return;
     apr_json_open(out, "mlp_layer_types", '[');
     for (int64_t i = 0; i < h->num_layers; i++) apr_config_put_text(out, NULL, apr_ffn_kind_of(h, i) == APR_FFN_DENSE ? "dense" : "sparse");
     apr_json_close(out, ']');

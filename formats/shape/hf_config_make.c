@@ -74,7 +74,7 @@ char *apr_hf_config_make(const apr_model *m)
     if (hparams.torch_dtype == NULL) hparams.torch_dtype = most_common_dtype(m);
     hparams.attention_bias |= has_name(m, ".self_attn.q", "_proj.bias"); /* of q, or of q, k and v in one */
     hparams.mlp_bias |= has_name(m, ".mlp.", "_proj.bias");
-    if (config != NULL && apr_has_word(config->computes, "attention_out_bias"))
+    if (config != NULL && apr_is_any_of("attention_out_bias", config->computes))
         hparams.attention_out_bias |= has_name(m, ".self_attn.o_proj", ".bias");
     if (config != NULL && (config->flags_shown & APR_FLAG(use_qk_norm)) != 0)
         hparams.use_qk_norm |= has_name(m, ".self_attn.q_norm", ".weight");

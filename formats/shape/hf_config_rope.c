@@ -178,7 +178,7 @@ static apr_status read_rotary_dim(const reading *r, const cJSON *rope)
     if (h->rope.kind == APR_ROPE_PROPORTIONAL || (h->kv_lora_rank > 0 && h->rotary_dim > 0)) return APR_OK;
     APR_TRY(apr_config_real(r, apr_json_get(rope, "partial_rotary_factor"), "partial_rotary_factor", &part));
     if (part == 0) APR_TRY(apr_config_real(r, apr_config_find(r, "partial_rotary_factor"), "partial_rotary_factor", &part));
-    if (part == 0 && r->spec != NULL && apr_has_word(r->spec->computes, "rotary_pct"))
+    if (part == 0 && r->spec != NULL && apr_is_any_of("rotary_pct", r->spec->computes))
         APR_TRY(apr_config_real(r, apr_config_find(r, "rotary_pct"), "rotary_pct", &part));
     if (part == 0 && r->spec != NULL) part = r->spec->partial_rotary_factor;
     if (part == 0) return APR_OK;
@@ -195,7 +195,7 @@ static apr_status read_temperature(const reading *r, const cJSON *rope)
 {
     static const char key[] = "llama_4_scaling_beta";
 
-    if (r->spec == NULL || !apr_has_word(r->spec->computes, key) || apr_json_get(rope, key) == NULL) return APR_OK;
+    if (r->spec == NULL || !apr_is_any_of(key, r->spec->computes) || apr_json_get(rope, key) == NULL) return APR_OK;
     APR_TRY(apr_config_real(r, apr_json_get(rope, key), key, &r->h->attn_temperature));
     if (r->h->attn_temperature != 0) r->h->attn_temperature_length = (double)r->h->rope.original_context;
     return APR_OK;
@@ -227,7 +227,7 @@ static void read_sections(const reading *r, const cJSON *rope)
     const cJSON *const list = apr_json_get(rope, "mrope_section");
     int64_t sections[3];
 
-    const bool is_written = r->spec != NULL && apr_has_word(r->spec->computes, "mrope_section");
+    const bool is_written = r->spec != NULL && apr_is_any_of("mrope_section", r->spec->computes);
     if (!is_written || !cJSON_IsArray(list) || cJSON_GetArraySize(list) < 3) return;
     for (int i = 0; i < 3; i++)
         if (!apr_json_as_int(cJSON_GetArrayItem(list, i), &sections[i]) || sections[i] < 0 || sections[i] > INT32_MAX) return;
@@ -298,7 +298,7 @@ static void put_rope_object(apr_json_text *out, const char *key, const apr_hpara
     put_scaling(out, &h->rope);
     if (with_base) apr_config_put_positive(out, "rope_theta", h->rope_theta);
     if (with_base && states_part(h, f)) apr_json_real(out, "partial_rotary_factor", rotary_part(h));
-    if (apr_has_word(f->computes, "llama_4_scaling_beta")) apr_config_put_positive(out, "llama_4_scaling_beta", h->attn_temperature);
+    if (apr_is_any_of("llama_4_scaling_beta", f->computes)) apr_config_put_positive(out, "llama_4_scaling_beta", h->attn_temperature);
     apr_json_close(out, '}');
 }
 
@@ -326,7 +326,7 @@ void apr_config_write_rope(apr_json_text *out, const apr_hparams *h, const apr_f
     if (f->local_rope) put_two_ropes(out, h, f);
     else put_rope_object(out, "rope_parameters", h, f, true);
     if (states_part(h, f)) apr_json_real(out, "partial_rotary_factor", rotary_part(h));
-    if (states_part(h, f) && apr_has_word(f->computes, "rotary_pct")) apr_json_real(out, "rotary_pct", rotary_part(h));
+    if (states_part(h, f) && apr_is_any_of("rotary_pct", f->computes)) apr_json_real(out, "rotary_pct", rotary_part(h));
     if (h->rope.n_factors > 0 && h->rope.original_context > 0) /* longrope's classes look for it here */
         apr_json_int(out, "original_max_position_embeddings", h->rope.original_context);
 }

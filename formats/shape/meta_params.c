@@ -1,5 +1,6 @@
 /* meta_params.c - converts a params.json to the equivalent config.json, and reads that. */
 #include "formats/shape/meta_params.h"
+#include "formats/base/text.h"
 
 #include "formats/base/json.h"
 #include "formats/shape/hf_config.h"
@@ -212,15 +213,8 @@ static apr_status put_experts(params *p, apr_json_text *out)
     return APR_OK;
 }
 
-static bool is_word(const char *const *words, size_t n, const char *word)
-{
-    for (size_t i = 0; i < n; i++)
-        if (strcmp(words[i], word) == 0) return true;
-    return false;
-}
-
 /* Refuses unknown fields, which may change the numbers, unless they are off. */
-static void check_fields(params *p, const cJSON *object, const char *const *words, size_t n)
+static void check_fields(params *p, const cJSON *object, const char *const *fields)
 {
     const cJSON *item;
 
@@ -231,52 +225,26 @@ static void check_fields(params *p, const cJSON *object, const char *const *word
     cJSON_ArrayForEach(item, object)
     {
         const bool is_off = cJSON_IsNull(item) || cJSON_IsFalse(item);
-        if (!is_off && !is_word(words, n, item->string)) refuse(p, "its params.json has \"%.80s\", which is not understood", item->string);
+        if (!is_off && !apr_is_any_of(item->string, fields))
+            refuse(p, "its params.json has \"%.80s\", which is not understood", item->string);
     }
 }
 
 static void check_all_fields(params *p)
 {
-    static const char *const top[] = {"dim",
-                                      "n_layers",
-                                      "n_heads",
-                                      "n_kv_heads",
-                                      "head_dim",
-                                      "hidden_dim",
-                                      "norm_eps",
-                                      "vocab_size",
-                                      "rope_theta",
-                                      "sliding_window",
-                                      "max_position_embeddings",
-                                      "max_seq_len",
-                                      "max_batch_size",
-                                      "multiple_of",
-                                      "ffn_dim_multiplier",
-                                      "use_scaled_rope",
-                                      "rope_scaling_factor",
-                                      "high_freq_factor",
-                                      "moe",
-                                      "yarn",
-                                      "llama_4_scaling",
-                                      "quantization",
-                                      "tied_embeddings",
-                                      "model_type",
-                                      "n_words",
-                                      "causal",
-                                      "vision_encoder",
-                                      "multimodal"},
-                             *const moe[] = {"num_experts", "num_experts_per_tok"},
-                             *const yarn[] = {"factor", "beta", "alpha", "original_max_position_embeddings", "apply_scale"},
-                             *const temperature[] = {"beta", "original_max_position_embeddings"},
-                             *const quantization[] = {"qformat_weight", "qscheme_act"};
     const cJSON *const packed = stated(p->root, "quantization");
     const char *const format = apr_json_get_string(packed, "qformat_weight");
 
-    check_fields(p, p->root, top, sizeof top / sizeof *top);
-    check_fields(p, p->moe, moe, sizeof moe / sizeof *moe);
-    check_fields(p, p->yarn, yarn, sizeof yarn / sizeof *yarn);
-    check_fields(p, p->temperature, temperature, sizeof temperature / sizeof *temperature);
-    check_fields(p, packed, quantization, sizeof quantization / sizeof *quantization);
+    check_fields(p, p->root,
+                 APR_NAMES("dim", "n_layers", "n_heads", "n_kv_heads", "head_dim", "hidden_dim", "norm_eps", "vocab_size", "rope_theta",
+                           "sliding_window", "max_position_embeddings", "max_seq_len", "max_batch_size", "multiple_of",
+                           "ffn_dim_multiplier", "use_scaled_rope", "rope_scaling_factor", "high_freq_factor", "moe", "yarn",
+                           "llama_4_scaling", "quantization", "tied_embeddings", "model_type", "n_words", "causal", "vision_encoder",
+                           "multimodal"));
+    check_fields(p, p->moe, APR_NAMES("num_experts", "num_experts_per_tok"));
+    check_fields(p, p->yarn, APR_NAMES("factor", "beta", "alpha", "original_max_position_embeddings", "apply_scale"));
+    check_fields(p, p->temperature, APR_NAMES("beta", "original_max_position_embeddings"));
+    check_fields(p, packed, APR_NAMES("qformat_weight", "qscheme_act"));
     if (packed != NULL && (format == NULL || strcmp(format, "fp8_e4m3") != 0))
         refuse(p, "its params.json has the \"qformat_weight\" %.40s", format != NULL ? format : "of another kind");
     if (cJSON_IsFalse(stated(p->root, "causal"))) refuse(p, "its params.json has \"causal\": false");

@@ -1,4 +1,5 @@
 /* program.c - the table of architectures, and the program that one of them emits for a model. */
+#include "formats/base/text.h"
 #include "runtime/program/families.h"
 
 #include <stdio.h>

@@ -55,26 +55,40 @@ static void every_spec_is_complete(void **state)
     }
 }
 
-/* " a b ": words are found between spaces. */
-static void assert_is_list(const char *list)
+/* A list has names, each of them once, without blanks. */
+static void assert_is_list(const char *const *list)
 {
     if (list == NULL) return;
-    assert_true(list[0] == ' ' && list[strlen(list) - 1] == ' ' && strlen(list) > 2);
-    assert_null(strstr(list, "  "));
+    assert_non_null(list[0]);
+    for (; *list != NULL; list++) {
+        assert_true(**list != '\0' && strchr(*list, ' ') == NULL);
+        assert_false(apr_is_any_of(*list, list + 1));
+    }
 }
 
-static void what_a_family_computes_or_refuses_is_a_list_of_words(void **state)
+static void what_a_family_computes_or_refuses_is_a_list_of_names(void **state)
 {
     (void)state;
     for (size_t i = 0; i < apr_n_families; i++)
         if (apr_families[i]->config != NULL) {
-            assert_is_list(apr_families[i]->config->computes);
-            assert_is_list(apr_families[i]->config->refuses);
+            const apr_family_config *const config = apr_families[i]->config;
+            assert_is_list(config->computes);
+            assert_is_list(config->refuses);
+            assert_is_list(config->requires);
+            assert_is_list(config->layer_types);
+            for (size_t k = 0; k < APR_MAX_ACCEPTED && config->accepts[k].hf_key != NULL; k++) {
+                assert_non_null(config->accepts[k].words);
+                assert_is_list(config->accepts[k].words);
+            }
         }
+    assert_true(apr_is_any_of("bc", APR_NAMES("a", "bc")));
+    assert_false(apr_is_any_of("b", APR_NAMES("a", "bc")));
+    assert_false(apr_is_any_of("a", NULL));
     assert_true(apr_has_word(" a bc ", "bc"));
     assert_false(apr_has_word(" a bc ", "b"));
     assert_false(apr_has_word(" a bc ", "a bc"));
     assert_false(apr_has_word(" a bc ", ""));
+    assert_true(apr_has_word("a bc", "bc"));
     assert_false(apr_has_word(NULL, "a"));
 }
 
@@ -419,7 +433,7 @@ int main(void)
         cmocka_unit_test(no_two_families_claim_a_model_type_or_a_name),
         cmocka_unit_test(a_family_bears_the_name_of_one_of_its_types),
         cmocka_unit_test(every_spec_is_complete),
-        cmocka_unit_test(what_a_family_computes_or_refuses_is_a_list_of_words),
+        cmocka_unit_test(what_a_family_computes_or_refuses_is_a_list_of_names),
         cmocka_unit_test(own_spellings_are_of_fields_that_there_are),
         cmocka_unit_test(no_two_rules_of_a_spec_claim_a_name),
         cmocka_unit_test(what_a_form_holds_is_canonical),

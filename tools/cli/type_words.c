@@ -111,7 +111,7 @@ apr_type_word apr_type_spelled(const char *text)
     const char *const name = name_in_tables(word);
     if (name != NULL && is_written(name)) return (apr_type_word){APR_TYPE_IS, name, NULL};
     for (size_t i = 0; i < sizeof meanings / sizeof *meanings && is.kind == APR_TYPE_UNKNOWN; i++)
-        if (apr_is_listed(meanings[i].words, word)) is = meanings[i].is;
+        if (apr_has_word(meanings[i].words, word)) is = meanings[i].is;
     for (size_t i = 0; i < sizeof beginnings / sizeof *beginnings && is.kind == APR_TYPE_UNKNOWN; i++)
         if (strncmp(word, beginnings[i].begin, strlen(beginnings[i].begin)) == 0) is = beginnings[i].is;
     if (is.kind == APR_TYPE_UNKNOWN && name != NULL) is = (apr_type_word){APR_TYPE_READ_ONLY, "q2_k", NULL};

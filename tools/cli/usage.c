@@ -188,7 +188,7 @@ static void print_brief_options(const apr_command *command, FILE *out)
     fputs("\n", out);
     for (const apr_option *o = command->options; o != NULL && o->name != NULL && n < MAX_OPTIONS; o++) {
         char left[128];
-        if (command->first != NULL && !apr_is_listed(command->first, o->name)) continue;
+        if (command->first != NULL && !apr_has_word(command->first, o->name)) continue;
         left_text(o, left, sizeof left);
         print_brief_line(left, o->help, out);
         n++;

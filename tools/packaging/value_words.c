@@ -67,7 +67,7 @@ static const apr_value_word values[] = {
 static const apr_value_word *find(const apr_value_word *table, const char *word, const char *of)
 {
     for (; table->word != NULL; table++)
-        if (strcmp(table->word, word) == 0 && (table->of == NULL || apr_is_listed(table->of, of))) return table;
+        if (strcmp(table->word, word) == 0 && (table->of == NULL || apr_has_word(table->of, of))) return table;
     return NULL;
 }
 

@@ -5,7 +5,8 @@
 
 #include <string.h>
 
-#define LATENT " kv_lora_rank q_lora_rank n_group routed_scaling_factor first_k_dense_replace mlp_layer_types n_shared_experts "
+#define LATENT \
+    "kv_lora_rank", "q_lora_rank", "n_group", "routed_scaling_factor", "first_k_dense_replace", "mlp_layer_types", "n_shared_experts"
 
 static const apr_family_config deepseek_v3 = {.activation = "silu",
                                               .experts = APR_EXPERTS_AFTER_DENSE,
@@ -14,10 +15,10 @@ static const apr_family_config deepseek_v3 = {.activation = "silu",
                                                             {"head_dim", ""},
                                                             {"num_nextn_layers", "num_nextn_predict_layers"},
                                                             {"num_nextn_layers", "num_mtp_layers"}},
-                                              .computes = LATENT,
-                                              .refuses = " attention_bias ",
-                                              .requires = " rope_interleave ",
-                                              .accepts = {{"scoring_func", " sigmoid "}, {"topk_method", " noaux_tc "}},
+                                              .computes = APR_NAMES(LATENT),
+                                              .refuses = APR_NAMES("attention_bias"),
+                                              .requires = APR_NAMES("rope_interleave"),
+                                              .accepts = {{"scoring_func", APR_NAMES("sigmoid")}, {"topk_method", APR_NAMES("noaux_tc")}},
                                               .flags_on = APR_FLAG(norm_topk_prob),
                                               .num_kv_heads = 128,
                                               .max_position_embeddings = 4096,
@@ -75,11 +76,11 @@ static const apr_family_config deepseek_v2 = {
     .activation = "silu",
     .experts = APR_EXPERTS_AFTER_DENSE,
     .spellings = {{"num_experts", "n_routed_experts"}, {"num_experts", "num_experts"}, {"head_dim", ""}},
-    .computes = LATENT "topk_method ",
+    .computes = APR_NAMES(LATENT, "topk_method"),
     .settle = settle_groups,
     .put_own = put_groups,
-    .refuses = " attention_bias norm_topk_prob ",
-    .accepts = {{"topk_method", " greedy group_limited_greedy "}},
+    .refuses = APR_NAMES("attention_bias", "norm_topk_prob"),
+    .accepts = {{"topk_method", APR_NAMES("greedy", "group_limited_greedy")}},
     .max_position_embeddings = 2048,
     .rms_norm_eps = 1e-6,
     .defaults = {{"num_heads", 32},

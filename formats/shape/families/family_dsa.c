@@ -11,8 +11,9 @@ static const apr_tensor_rule indexer[] = {
     {ATTN "weights_proj.weight", B "proj.weight", APR_TENSOR_ROLE_ROUTER},
 };
 
-#define COMPUTES \
-    " kv_lora_rank q_lora_rank n_group routed_scaling_factor first_k_dense_replace mlp_layer_types n_shared_experts index_topk "
+#define COMPUTES                                                                                                                       \
+    "kv_lora_rank", "q_lora_rank", "n_group", "routed_scaling_factor", "first_k_dense_replace", "mlp_layer_types", "n_shared_experts", \
+        "index_topk"
 #define SPELLINGS                                                                                    \
     {                                                                                                \
         {"num_experts", "n_routed_experts"}, {"num_experts", "num_local_experts"}, {"head_dim", ""}, \
@@ -21,16 +22,16 @@ static const apr_tensor_rule indexer[] = {
             "num_nextn_layers", "num_mtp_layers"                                                     \
         }                                                                                            \
     }
-#define LAYER_TYPES " indexed_attention full_attention "
+#define LAYER_TYPES "indexed_attention", "full_attention"
 
 static const apr_family_config deepseek_v32 = {.activation = "silu",
-                                               .layer_types = LAYER_TYPES,
+                                               .layer_types = APR_NAMES(LAYER_TYPES),
                                                .experts = APR_EXPERTS_AFTER_DENSE,
                                                .spellings = SPELLINGS,
-                                               .computes = COMPUTES,
-                                               .refuses = " attention_bias ",
-                                               .requires = " rope_interleave ",
-                                               .accepts = {{"scoring_func", " sigmoid "}, {"topk_method", " noaux_tc "}},
+                                               .computes = APR_NAMES(COMPUTES),
+                                               .refuses = APR_NAMES("attention_bias"),
+                                               .requires = APR_NAMES("rope_interleave"),
+                                               .accepts = {{"scoring_func", APR_NAMES("sigmoid")}, {"topk_method", APR_NAMES("noaux_tc")}},
                                                .flags_on = APR_FLAG(norm_topk_prob),
                                                .num_kv_heads = 128,
                                                .max_position_embeddings = 163840,
@@ -57,14 +58,14 @@ static const apr_family_config deepseek_v32 = {.activation = "silu",
                                                .n_dense = 3};
 
 static const apr_family_config glm_moe_dsa = {.activation = "silu",
-                                              .layer_types = LAYER_TYPES,
+                                              .layer_types = APR_NAMES(LAYER_TYPES),
                                               .experts = APR_EXPERTS_AFTER_DENSE,
                                               .shares_index = true,
                                               .spellings = SPELLINGS,
-                                              .computes = COMPUTES "indexer_types index_topk_freq index_topk_pattern ",
-                                              .refuses = " attention_bias ",
-                                              .requires = " rope_interleave ",
-                                              .accepts = {{"scoring_func", " sigmoid "}, {"topk_method", " noaux_tc "}},
+                                              .computes = APR_NAMES(COMPUTES, "indexer_types", "index_topk_freq", "index_topk_pattern"),
+                                              .refuses = APR_NAMES("attention_bias"),
+                                              .requires = APR_NAMES("rope_interleave"),
+                                              .accepts = {{"scoring_func", APR_NAMES("sigmoid")}, {"topk_method", APR_NAMES("noaux_tc")}},
                                               .flags_on = APR_FLAG(norm_topk_prob),
                                               .num_kv_heads = 64,
                                               .max_position_embeddings = 202752,

@@ -38,24 +38,24 @@ static const apr_tensor_form forms[] = {
     APR_ALSO_CALLED("model.layers.{}.mlp.e_score_correction_bias", "model.layers.{}.mlp.gate.e_score_correction_bias"),
 };
 
-static const apr_family_config exaone_moe = {WINDOWS,
-                                             .experts = APR_EXPERTS_AFTER_DENSE,
-                                             .dense_key = "first_k_dense_replace",
-                                             .n_dense = 1,
-                                             .spellings = {{"num_shared_experts", "num_shared_experts"}, {"use_qk_norm", ""}},
-                                             .accepts = {{"scoring_func", " sigmoid "}, {"topk_method", " noaux_tc "}},
-                                             .computes =
-                                                 " n_group routed_scaling_factor first_k_dense_replace mlp_layer_types use_qk_norm ",
-                                             .flags_on = APR_FLAG(norm_topk_prob),
-                                             .flags_always = APR_FLAG(use_qk_norm),
-                                             .defaults = {SIZES,
-                                                          {"num_experts", 64},
-                                                          {"num_experts_per_tok", 8},
-                                                          {"num_shared_experts", 1},
-                                                          {"moe_intermediate_size", 1024},
-                                                          {"num_expert_groups", 1},
-                                                          {"num_expert_groups_used", 1},
-                                                          {"routed_scaling_factor", 2.5}}};
+static const apr_family_config exaone_moe = {
+    WINDOWS,
+    .experts = APR_EXPERTS_AFTER_DENSE,
+    .dense_key = "first_k_dense_replace",
+    .n_dense = 1,
+    .spellings = {{"num_shared_experts", "num_shared_experts"}, {"use_qk_norm", ""}},
+    .accepts = {{"scoring_func", APR_NAMES("sigmoid")}, {"topk_method", APR_NAMES("noaux_tc")}},
+    .computes = APR_NAMES("n_group", "routed_scaling_factor", "first_k_dense_replace", "mlp_layer_types", "use_qk_norm"),
+    .flags_on = APR_FLAG(norm_topk_prob),
+    .flags_always = APR_FLAG(use_qk_norm),
+    .defaults = {SIZES,
+                 {"num_experts", 64},
+                 {"num_experts_per_tok", 8},
+                 {"num_shared_experts", 1},
+                 {"moe_intermediate_size", 1024},
+                 {"num_expert_groups", 1},
+                 {"num_expert_groups_used", 1},
+                 {"routed_scaling_factor", 2.5}}};
 
 static const apr_hparams assumes = {.use_qk_norm = true};
 

@@ -2,7 +2,7 @@
 #include "formats/shape/families/tensor_sets.h"
 #include "formats/shape/family.h"
 
-#define COMPUTES " hidden_act final_logit_softcapping attn_logit_softcapping query_pre_attn_scalar "
+#define COMPUTES "hidden_act", "final_logit_softcapping", "attn_logit_softcapping", "query_pre_attn_scalar"
 
 #define KEYS                                                                                                                     \
     APR_KEY(max_position_embeddings), APR_KEY(hidden_size), APR_KEY(num_layers), APR_KEY(intermediate_size), APR_KEY(num_heads), \
@@ -11,7 +11,7 @@
 /* Old files say "gelu" and mean its approximation. */
 static const apr_family_config gemma = {.activation = "gelu_pytorch_tanh",
                                         .attention_bias = APR_BIAS_WHEN_STATED,
-                                        .accepts = {{"hidden_act", " gelu gelu_pytorch_tanh gelu_new "}},
+                                        .accepts = {{"hidden_act", APR_NAMES("gelu", "gelu_pytorch_tanh", "gelu_new")}},
                                         .flags_on = APR_FLAG(tie_word_embeddings),
                                         .num_kv_heads = 16,
                                         .head_dim = 256,
@@ -32,7 +32,7 @@ const apr_family apr_family_gemma = {.name = "gemma",
     .activation = "gelu_pytorch_tanh", .activation_key = "hidden_activation", .attention_bias = APR_BIAS_WHEN_STATED, \
     .flags_on = APR_FLAG(tie_word_embeddings), .num_kv_heads = 4, .head_dim = 256, .sliding_window = 4096, .rms_norm_eps = 1e-6
 
-static const apr_family_config gemma2 = {GEMMA, .window = APR_WINDOW_EVEN, .computes = COMPUTES, .max_position_embeddings = 8192,
+static const apr_family_config gemma2 = {GEMMA, .window = APR_WINDOW_EVEN, .computes = APR_NAMES(COMPUTES), .max_position_embeddings = 8192,
                                          .defaults = {{"num_heads", 8},
                                                       {"intermediate_size", 9216},
                                                       {"vocab_size", 256000},
@@ -61,7 +61,7 @@ static const apr_family_config gemma3 = {
     GEMMA,
     .window = APR_WINDOW_PATTERN,
     .local_rope = true,
-    .computes = COMPUTES "rope_local_base_freq ",
+    .computes = APR_NAMES(COMPUTES, "rope_local_base_freq"),
     .max_position_embeddings = 131072,
     .full_every = 6,
     .rope_theta = 1e6,

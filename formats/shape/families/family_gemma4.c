@@ -118,9 +118,9 @@ static const apr_family_config gemma4 = {
     .attention_bias = APR_BIAS_WHEN_STATED,
     .spellings = {{"num_experts_per_tok", "top_k_experts"}},
     .local_rope = true,
-    .computes = " hidden_act final_logit_softcapping rope_local_base_freq num_kv_shared_layers per_layer_config hidden_size_per_layer_input"
-                " enable_moe_block attention_k_eq_v use_double_wide_mlp ",
-    .accepts = {{"use_bidirectional_attention", " vision "}}, /* applies between the tokens of an image */
+    .computes = APR_NAMES("hidden_act", "final_logit_softcapping", "rope_local_base_freq", "num_kv_shared_layers", "per_layer_config",
+                          "hidden_size_per_layer_input", "enable_moe_block", "attention_k_eq_v", "use_double_wide_mlp"),
+    .accepts = {{"use_bidirectional_attention", APR_NAMES("vision")}}, /* applies between the tokens of an image */
     .flags_on = APR_FLAG(tie_word_embeddings),
     .flags_always = APR_FLAG(norm_topk_prob),
     .flags_shown = APR_FLAG(enable_moe_block),

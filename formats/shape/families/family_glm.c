@@ -33,9 +33,9 @@ const apr_family apr_family_glm4 = {.name = "glm4",
 
 #define EXPERTS                                                                                                                   \
     .experts = APR_EXPERTS_AFTER_DENSE, .dense_key = "first_k_dense_replace", .n_dense = 1, .flags_on = APR_FLAG(norm_topk_prob), \
-    .accepts = {{"scoring_func", " sigmoid "}, {"topk_method", " noaux_tc "}}, .rms_norm_eps = 1e-5
+    .accepts = {{"scoring_func", APR_NAMES("sigmoid")}, {"topk_method", APR_NAMES("noaux_tc")}}, .rms_norm_eps = 1e-5
 
-#define EXPERT_FIELDS " n_group routed_scaling_factor first_k_dense_replace mlp_layer_types n_shared_experts "
+#define EXPERT_FIELDS "n_group", "routed_scaling_factor", "first_k_dense_replace", "mlp_layer_types", "n_shared_experts"
 
 #define EXPERT_SPELLINGS                                                                                                         \
     {"num_experts", "n_routed_experts"}, {"num_experts", "num_local_experts"}, {"num_nextn_layers", "num_nextn_predict_layers"}, \
@@ -47,7 +47,7 @@ static const apr_family_config glm4_moe = {.activation = "silu",
                                            EXPERTS,
                                            .attention_bias = APR_BIAS_QKV_WHEN_STATED,
                                            .spellings = {EXPERT_SPELLINGS},
-                                           .computes = EXPERT_FIELDS "use_qk_norm ",
+                                           .computes = APR_NAMES(EXPERT_FIELDS, "use_qk_norm"),
                                            .flags_shown = APR_FLAG(use_qk_norm),
                                            .num_kv_heads = 8,
                                            .max_position_embeddings = 131072,
@@ -80,9 +80,9 @@ const apr_family apr_family_glm4_moe = {
 static const apr_family_config glm4_moe_lite = {.activation = "silu",
                                                 EXPERTS,
                                                 .spellings = {EXPERT_SPELLINGS, {"head_dim", ""}},
-                                                .computes = EXPERT_FIELDS "kv_lora_rank q_lora_rank ",
-                                                .refuses = " attention_bias ",
-                                                .requires = " rope_interleave ",
+                                                .computes = APR_NAMES(EXPERT_FIELDS, "kv_lora_rank", "q_lora_rank"),
+                                                .refuses = APR_NAMES("attention_bias"),
+                                                .requires = APR_NAMES("rope_interleave"),
                                                 .num_kv_heads = 20,
                                                 .max_position_embeddings = 202752,
                                                 .defaults = {{"num_heads", 20},
@@ -123,8 +123,8 @@ const apr_family apr_family_glm4_moe_lite = {
 static const apr_family_config solar_open = {.activation = "silu",
                                              .attention_bias = APR_BIAS_QKV_WHEN_STATED,
                                              .spellings = {EXPERT_SPELLINGS},
-                                             .accepts = {{"scoring_func", " sigmoid "}, {"topk_method", " noaux_tc "}},
-                                             .computes = " n_group routed_scaling_factor n_shared_experts ",
+                                             .accepts = {{"scoring_func", APR_NAMES("sigmoid")}, {"topk_method", APR_NAMES("noaux_tc")}},
+                                             .computes = APR_NAMES("n_group", "routed_scaling_factor", "n_shared_experts"),
                                              .flags_on = APR_FLAG(norm_topk_prob),
                                              .num_kv_heads = 8,
                                              .head_dim = 128,
@@ -163,27 +163,28 @@ const apr_family apr_family_solar_open = {
 
 /* --- norms of q and k always --- */
 
-static const apr_family_config dots1 = {.activation = "silu",
-                                        .window = APR_WINDOW_LAST,
-                                        .experts = APR_EXPERTS_AFTER_DENSE,
-                                        .dense_key = "first_k_dense_replace",
-                                        .attention_bias = APR_BIAS_WHEN_STATED,
-                                        .spellings = {EXPERT_SPELLINGS, {"use_qk_norm", ""}},
-                                        .accepts = {{"scoring_func", " sigmoid noaux_tc "}, {"topk_method", " noaux_tc "}},
-                                        .computes = EXPERT_FIELDS "use_qk_norm ",
-                                        .flags_always = APR_FLAG(use_qk_norm),
-                                        .num_kv_heads = 32,
-                                        .max_position_embeddings = 2048,
-                                        .sliding_window = 4096,
-                                        .max_window_layers = 62,
-                                        .rms_norm_eps = 1e-6,
-                                        .defaults = {{"num_heads", 32},
-                                                     {"intermediate_size", 10944},
-                                                     {"vocab_size", 152064},
-                                                     {"moe_intermediate_size", 1408},
-                                                     {"num_expert_groups", 1},
-                                                     {"num_expert_groups_used", 1},
-                                                     {"routed_scaling_factor", 1.0}}};
+static const apr_family_config dots1 = {
+    .activation = "silu",
+    .window = APR_WINDOW_LAST,
+    .experts = APR_EXPERTS_AFTER_DENSE,
+    .dense_key = "first_k_dense_replace",
+    .attention_bias = APR_BIAS_WHEN_STATED,
+    .spellings = {EXPERT_SPELLINGS, {"use_qk_norm", ""}},
+    .accepts = {{"scoring_func", APR_NAMES("sigmoid", "noaux_tc")}, {"topk_method", APR_NAMES("noaux_tc")}},
+    .computes = APR_NAMES(EXPERT_FIELDS, "use_qk_norm"),
+    .flags_always = APR_FLAG(use_qk_norm),
+    .num_kv_heads = 32,
+    .max_position_embeddings = 2048,
+    .sliding_window = 4096,
+    .max_window_layers = 62,
+    .rms_norm_eps = 1e-6,
+    .defaults = {{"num_heads", 32},
+                 {"intermediate_size", 10944},
+                 {"vocab_size", 152064},
+                 {"moe_intermediate_size", 1408},
+                 {"num_expert_groups", 1},
+                 {"num_expert_groups_used", 1},
+                 {"routed_scaling_factor", 1.0}}};
 
 static const apr_hparams dots1_assumes = {.use_qk_norm = true};
 

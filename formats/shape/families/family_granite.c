@@ -40,7 +40,7 @@ static const apr_tensor_form hybrid_forms[] = {
     {APR_NAMING_GGML, APR_FORM_READ, B "ffn_gate_up_exps.weight", NULL, APR_GATE_AND_UP(MOE "experts.*.")},
 };
 
-#define MULTIPLIERS " attention_multiplier residual_multiplier embedding_multiplier logits_scaling "
+#define MULTIPLIERS "attention_multiplier", "residual_multiplier", "embedding_multiplier", "logits_scaling"
 
 #define MULTIPLIERS_ABSENT \
     {"embedding_multiplier", 1}, {"logits_scaling", 1}, {"residual_multiplier", 1}, { "attention_multiplier", 1 }
@@ -48,7 +48,7 @@ static const apr_tensor_form hybrid_forms[] = {
 static const apr_family_config granite = {
     .activation = "silu",
     .attention_bias = APR_BIAS_WHEN_STATED,
-    .computes = MULTIPLIERS,
+    .computes = APR_NAMES(MULTIPLIERS),
     .max_position_embeddings = 2048,
     .rms_norm_eps = 1e-6,
     .defaults = {{"num_heads", 32}, {"intermediate_size", 11008}, {"vocab_size", 32000}, MULTIPLIERS_ABSENT}};
@@ -69,7 +69,7 @@ const apr_family apr_family_granite = {.name = "granite",
 
 /* without experts the shared expert is the only feed-forward */
 static const apr_family_config granitemoehybrid = {.activation = "silu",
-                                                   .layer_types = " linear_attention full_attention mamba attention ",
+                                                   .layer_types = APR_NAMES("linear_attention", "full_attention", "mamba", "attention"),
                                                    .mamba = true,
                                                    .positions = APR_POSITIONS_WHEN_STATED,
                                                    .attention_bias = APR_BIAS_WHEN_STATED,
@@ -81,8 +81,8 @@ static const apr_family_config granitemoehybrid = {.activation = "silu",
                                                                  {"linear_value_head_dim", "mamba_d_head"},
                                                                  {"linear_conv_kernel_dim", "mamba_d_conv"}},
                                                    .ff_is_expert = true,
-                                                   .computes = MULTIPLIERS,
-                                                   .accepts = {{"position_embedding_type", " rope nope "}},
+                                                   .computes = APR_NAMES(MULTIPLIERS),
+                                                   .accepts = {{"position_embedding_type", APR_NAMES("rope", "nope")}},
                                                    .max_position_embeddings = 2048,
                                                    .rms_norm_eps = 1e-6,
                                                    .defaults = {{"num_heads", 32},
@@ -121,7 +121,7 @@ static const apr_family_config granitemoe = {
     .attention_bias = APR_BIAS_WHEN_STATED,
     .spellings = {{"num_experts", "num_local_experts"}, {"shared_expert_intermediate_size", "shared_intermediate_size"}},
     .ff_is_expert = true,
-    .computes = MULTIPLIERS,
+    .computes = APR_NAMES(MULTIPLIERS),
     .max_position_embeddings = 2048,
     .rms_norm_eps = 1e-6,
     .defaults = {{"num_heads", 32},

@@ -38,8 +38,8 @@ static const apr_tensor_form forms[] = {
     {APR_NAMING_GGML, APR_FORM_READ, B "exp_probs_b", NULL, {{FFN "expert_bias", {{0}}}}},
 };
 
-#define CONFIG                                                                                             \
-    .activation = "silu", .activation_key = "", .layer_types = " full_attention conv ", .num_kv_heads = 8, \
+#define CONFIG                                                                                                         \
+    .activation = "silu", .activation_key = "", .layer_types = APR_NAMES("full_attention", "conv"), .num_kv_heads = 8, \
     .max_position_embeddings = 128000, .rms_norm_eps = 1e-5, .rope_theta = 1e6
 
 #define SPELLINGS                                                                                                             \
@@ -80,7 +80,7 @@ static void put_width(apr_json_text *out, const apr_hparams *h)
 static const apr_family_config lfm2 = {
     CONFIG,
     .spellings = {SPELLINGS},
-    .computes = " block_auto_adjust_ff_dim ",
+    .computes = APR_NAMES("block_auto_adjust_ff_dim"),
     .settle = settle_width,
     .put_own = put_width,
     .flags_on = APR_FLAG(tie_word_embeddings),
@@ -102,8 +102,8 @@ const apr_family apr_family_lfm2 = {
 static const apr_family_config lfm2_moe = {CONFIG,
                                            .experts = APR_EXPERTS_AFTER_DENSE,
                                            .spellings = {SPELLINGS},
-                                           .computes = " routed_scaling_factor ",
-                                           .requires = " use_expert_bias ",
+                                           .computes = APR_NAMES("routed_scaling_factor"),
+                                           .requires = APR_NAMES("use_expert_bias"),
                                            .flags_on = APR_FLAG(tie_word_embeddings) | APR_FLAG(norm_topk_prob),
                                            .defaults = {{"num_heads", 32},
                                                         {"intermediate_size", 7168},

@@ -19,8 +19,8 @@ static const apr_family_config llama = {
     .activation = "silu",
     .attention_bias = APR_BIAS_WHEN_STATED,
     .mlp_bias = APR_BIAS_WHEN_STATED,
-    .computes = " mlp_bias rmsnorm ",
-    .refuses = " partial_rotary_factor sliding_window layer_types num_local_experts num_experts ",
+    .computes = APR_NAMES("mlp_bias", "rmsnorm"),
+    .refuses = APR_NAMES("partial_rotary_factor", "sliding_window", "layer_types", "num_local_experts", "num_experts"),
     .max_position_embeddings = 2048,
     .rms_norm_eps = 1e-6,
     .defaults = {{"hidden_size", 4096}, {"num_layers", 32}, {"num_heads", 32}, {"intermediate_size", 11008}, {"vocab_size", 32000}}};
@@ -31,8 +31,8 @@ const apr_family apr_family_llama = {.name = "llama", .types = {{"llama", "Llama
 static const apr_family_config mistral = {
     .activation = "silu",
     .window = APR_WINDOW_ALL,
-    .computes = " rmsnorm ",
-    .refuses = " attention_bias partial_rotary_factor layer_types num_local_experts num_experts ",
+    .computes = APR_NAMES("rmsnorm"),
+    .refuses = APR_NAMES("attention_bias", "partial_rotary_factor", "layer_types", "num_local_experts", "num_experts"),
     .num_kv_heads = 8,
     .max_position_embeddings = 131072,
     .sliding_window = 4096,
@@ -41,7 +41,7 @@ static const apr_family_config mistral = {
 
 const apr_family apr_family_mistral = {.name = "mistral", .types = {{"mistral", "MistralForCausalLM"}}, .config = &mistral, COMMON};
 
-#define LLAMA_KEYS " partial_rotary_factor sliding_window layer_types num_local_experts num_experts use_sliding_window "
+#define LLAMA_KEYS "partial_rotary_factor", "sliding_window", "layer_types", "num_local_experts", "num_experts", "use_sliding_window"
 
 /* Its own code calls the biases qkv_bias and bias. */
 static const apr_family_config internlm3 = {
@@ -49,8 +49,8 @@ static const apr_family_config internlm3 = {
     .attention_bias = APR_BIAS_WHEN_STATED,
     .mlp_bias = APR_BIAS_WHEN_STATED,
     .spellings = {{"attention_bias", "attention_bias"}, {"attention_bias", "qkv_bias"}, {"mlp_bias", "mlp_bias"}, {"mlp_bias", "bias"}},
-    .computes = " mlp_bias ",
-    .refuses = LLAMA_KEYS,
+    .computes = APR_NAMES("mlp_bias"),
+    .refuses = APR_NAMES(LLAMA_KEYS),
     .num_kv_heads = 2,
     .head_dim = 128,
     .max_position_embeddings = 32768,
@@ -62,8 +62,8 @@ const apr_family apr_family_internlm3 = {
 static const apr_family_config iquestcoder = {.activation = "silu",
                                               .attention_bias = APR_BIAS_WHEN_STATED,
                                               .mlp_bias = APR_BIAS_WHEN_STATED,
-                                              .computes = " mlp_bias ",
-                                              .refuses = LLAMA_KEYS,
+                                              .computes = APR_NAMES("mlp_bias"),
+                                              .refuses = APR_NAMES(LLAMA_KEYS),
                                               .num_kv_heads = 8,
                                               .head_dim = 128,
                                               .max_position_embeddings = 131072,
@@ -74,7 +74,8 @@ const apr_family apr_family_iquestcoder = {
 
 static const apr_family_config ministral = {.activation = "silu",
                                             .window = APR_WINDOW_ALL,
-                                            .refuses = " attention_bias partial_rotary_factor num_local_experts num_experts ",
+                                            .refuses =
+                                                APR_NAMES("attention_bias", "partial_rotary_factor", "num_local_experts", "num_experts"),
                                             .num_kv_heads = 8,
                                             .max_position_embeddings = 131072,
                                             .sliding_window = 4096,
@@ -86,8 +87,8 @@ const apr_family apr_family_ministral = {
 static const apr_family_config arcee = {.activation = "relu2",
                                         .attention_bias = APR_BIAS_WHEN_STATED,
                                         .mlp_bias = APR_BIAS_WHEN_STATED,
-                                        .computes = " mlp_bias ",
-                                        .refuses = LLAMA_KEYS,
+                                        .computes = APR_NAMES("mlp_bias"),
+                                        .refuses = APR_NAMES(LLAMA_KEYS),
                                         .max_position_embeddings = 4096,
                                         .rms_norm_eps = 1e-5,
                                         .defaults = {{"num_heads", 32}, {"intermediate_size", 18432}, {"vocab_size", 32000}}};

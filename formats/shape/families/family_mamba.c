@@ -49,7 +49,7 @@ static const apr_tensor_rule mamba2_tensors[] = {
 };
 
 static const apr_family_config mamba2 = {.activation = "silu",
-                                         .layer_types = " mamba ",
+                                         .layer_types = APR_NAMES("mamba"),
                                          .mamba = true,
                                          .positions = APR_POSITIONS_NOWHERE,
                                          .spellings = {{"rms_norm_eps", "layer_norm_epsilon"},
@@ -130,13 +130,13 @@ static const apr_tensor_rule bamba_tensors[] = {
     }
 
 static const apr_family_config bamba = {.activation = "silu",
-                                        .layer_types = " linear_attention full_attention mamba attention ",
+                                        .layer_types = APR_NAMES("linear_attention", "full_attention", "mamba", "attention"),
                                         .mamba = true,
                                         .numbers_attention = true,
                                         .attention_bias = APR_BIAS_WHEN_STATED,
                                         .mlp_bias = APR_BIAS_WHEN_STATED,
                                         .spellings = {MAMBA_SPELLINGS},
-                                        .computes = " mlp_bias ",
+                                        .computes = APR_NAMES("mlp_bias"),
                                         .num_kv_heads = 8,
                                         .max_position_embeddings = 262144,
                                         .rms_norm_eps = 1e-5,
@@ -237,22 +237,22 @@ static void put_multipliers(apr_json_text *out, const apr_hparams *h)
     apr_json_int(out, "mamba_d_ssm", h->linear_num_value_heads * h->linear_value_head_dim);
 }
 
-static const apr_family_config falcon_h1 = {
-    .activation = "silu",
-    .layer_types = " full_attention hybrid ",
-    .attention_bias = APR_BIAS_WHEN_STATED,
-    .mlp_bias = APR_BIAS_WHEN_STATED,
-    .spellings = {MAMBA_SPELLINGS, {"logit_scale", "lm_head_multiplier"}},
-    .computes =
-        " mlp_bias embedding_multiplier key_multiplier attention_in_multiplier attention_out_multiplier mlp_multipliers ssm_multipliers"
-        " ssm_in_multiplier ssm_out_multiplier mamba_rms_norm projectors_bias ",
-    .flags_on = APR_FLAG(mamba_norm_before_gate),
-    .num_kv_heads = 8,
-    .max_position_embeddings = 8192,
-    .rms_norm_eps = 1e-5,
-    .defaults = {MAMBA_DEFAULTS},
-    .settle = settle_falcon_h1,
-    .put_own = put_multipliers};
+static const apr_family_config falcon_h1 = {.activation = "silu",
+                                            .layer_types = APR_NAMES("full_attention", "hybrid"),
+                                            .attention_bias = APR_BIAS_WHEN_STATED,
+                                            .mlp_bias = APR_BIAS_WHEN_STATED,
+                                            .spellings = {MAMBA_SPELLINGS, {"logit_scale", "lm_head_multiplier"}},
+                                            .computes =
+                                                APR_NAMES("mlp_bias", "embedding_multiplier", "key_multiplier", "attention_in_multiplier",
+                                                          "attention_out_multiplier", "mlp_multipliers", "ssm_multipliers",
+                                                          "ssm_in_multiplier", "ssm_out_multiplier", "mamba_rms_norm", "projectors_bias"),
+                                            .flags_on = APR_FLAG(mamba_norm_before_gate),
+                                            .num_kv_heads = 8,
+                                            .max_position_embeddings = 8192,
+                                            .rms_norm_eps = 1e-5,
+                                            .defaults = {MAMBA_DEFAULTS},
+                                            .settle = settle_falcon_h1,
+                                            .put_own = put_multipliers};
 
 const apr_family apr_family_falcon_h1 = {
     .name = "falcon_h1",

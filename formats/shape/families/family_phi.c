@@ -11,7 +11,7 @@ static const apr_tensor_rule tensors[] = {
 
 static const apr_family_config config = {.activation = "silu",
                                          .window = APR_WINDOW_ALL,
-                                         .refuses = " attention_bias ",
+                                         .refuses = APR_NAMES("attention_bias"),
                                          .max_position_embeddings = 4096,
                                          .rms_norm_eps = 1e-5,
                                          .defaults = {{"num_heads", 32}, {"intermediate_size", 8192}, {"vocab_size", 32064}}};
@@ -62,7 +62,7 @@ static const apr_family_config phi = {
     .attention_bias = APR_BIAS_ALWAYS,
     .mlp_bias = APR_BIAS_ALWAYS,
     .spellings = {{"rms_norm_eps", "layer_norm_eps"}, {"use_qk_norm", "qk_layernorm"}, {"attention_bias", ""}, {"mlp_bias", ""}},
-    .computes = " qk_layernorm ",
+    .computes = APR_NAMES("qk_layernorm"),
     .flags_shown = APR_FLAG(use_qk_norm),
     .max_position_embeddings = 2048,
     .rms_norm_eps = 1e-5,

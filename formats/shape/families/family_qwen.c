@@ -7,11 +7,11 @@
 #define COMMON \
     .sets = {&apr_tensors_ends, &apr_tensors_attention, &apr_tensors_qk_norm, &apr_tensors_ffn_norm, &apr_tensors_dense}, .translates = true
 
-#define CONFIG                                                                                                                             \
-    .activation = "silu", .window = APR_WINDOW_FROM_LAYER, .refuses = " num_local_experts num_experts ", .max_position_embeddings = 32768, \
-    .sliding_window = 4096, .max_window_layers = 28, .rms_norm_eps = 1e-6
+#define CONFIG                                                                                                       \
+    .activation = "silu", .window = APR_WINDOW_FROM_LAYER, .refuses = APR_NAMES("num_local_experts", "num_experts"), \
+    .max_position_embeddings = 32768, .sliding_window = 4096, .max_window_layers = 28, .rms_norm_eps = 1e-6
 
-static const apr_family_config qwen2 = {CONFIG, .attention_bias = APR_BIAS_QKV_ALWAYS, .computes = " rmsnorm "};
+static const apr_family_config qwen2 = {CONFIG, .attention_bias = APR_BIAS_QKV_ALWAYS, .computes = APR_NAMES("rmsnorm")};
 
 const apr_family apr_family_qwen2 = {.name = "qwen2",
                                      .types = {{"qwen2", "Qwen2ForCausalLM"}},
@@ -23,8 +23,8 @@ const apr_family apr_family_qwen2 = {.name = "qwen2",
 static const apr_family_config qwen2_vl = {.activation = "silu",
                                            .window = APR_WINDOW_FROM_LAYER,
                                            .attention_bias = APR_BIAS_QKV_ALWAYS,
-                                           .computes = " rmsnorm mrope_section ",
-                                           .refuses = " num_local_experts num_experts ",
+                                           .computes = APR_NAMES("rmsnorm", "mrope_section"),
+                                           .refuses = APR_NAMES("num_local_experts", "num_experts"),
                                            .num_kv_heads = 8,
                                            .max_position_embeddings = 32768,
                                            .sliding_window = 4096,
@@ -43,10 +43,11 @@ const apr_family apr_family_qwen2_vl = {
     .config = &qwen2_vl,
     COMMON};
 
-#define QWEN3_WITH(more) \
-    CONFIG, .attention_bias = APR_BIAS_WHEN_STATED, .head_dim = 128, .computes = " rmsnorm qk_layernorm use_qk_norm qk_norm " more
+#define QWEN3_WITH(more)                                             \
+    CONFIG, .attention_bias = APR_BIAS_WHEN_STATED, .head_dim = 128, \
+            .computes = APR_NAMES("rmsnorm", "qk_layernorm", "use_qk_norm", "qk_norm", more)
 
-static const apr_family_config qwen3 = {QWEN3_WITH("")};
+static const apr_family_config qwen3 = {QWEN3_WITH(NULL)};
 
 const apr_family apr_family_qwen3 = {.name = "qwen3",
                                      .types = {{"qwen3", "Qwen3ForCausalLM"}},
@@ -56,7 +57,7 @@ const apr_family apr_family_qwen3 = {.name = "qwen3",
                                      COMMON};
 
 /* The class's defaults, but for those of CONFIG. */
-static const apr_family_config qwen3_vl = {QWEN3_WITH("mrope_section "), .rope_theta = 500000, .num_kv_heads = 32};
+static const apr_family_config qwen3_vl = {QWEN3_WITH("mrope_section"), .rope_theta = 500000, .num_kv_heads = 32};
 
 const apr_family apr_family_qwen3_vl = {.name = "qwen3_vl",
                                         .types = {{"qwen3_vl", "Qwen3VLForConditionalGeneration"}},

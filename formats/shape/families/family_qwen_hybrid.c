@@ -21,9 +21,10 @@
 
 #define SPLIT .tensors = split, .n_tensors = sizeof split / sizeof *split, .tiles_value_heads = true
 
-#define CONFIG                                                                                                                 \
-    .activation = "silu", .layer_types = " full_attention linear_attention ", .attention_bias = APR_BIAS_WHEN_STATED,          \
-    .computes = " attn_output_gate use_gated_attention qk_layernorm use_qk_norm qk_norm decoder_sparse_step mlp_only_layers ", \
+#define CONFIG                                                                                                                        \
+    .activation = "silu", .layer_types = APR_NAMES("full_attention", "linear_attention"), .attention_bias = APR_BIAS_WHEN_STATED,     \
+    .computes = APR_NAMES("attn_output_gate", "use_gated_attention", "qk_layernorm", "use_qk_norm", "qk_norm", "decoder_sparse_step", \
+                          "mlp_only_layers"),                                                                                         \
     .head_dim = 256, .max_position_embeddings = 32768, .rms_norm_eps = 1e-6, .partial_rotary_factor = 0.25
 
 #define LINEAR                                                                                                                   \
@@ -208,8 +209,9 @@ static apr_status settle_kimi_layers(const apr_config_reading *r)
     return APR_OK;
 }
 
-#define LAYER_TYPES " full_attention linear_attention "
-#define LATENT      " kv_lora_rank q_lora_rank n_group routed_scaling_factor first_k_dense_replace mlp_layer_types num_shared_experts "
+#define LAYER_TYPES "full_attention", "linear_attention"
+#define LATENT \
+    "kv_lora_rank", "q_lora_rank", "n_group", "routed_scaling_factor", "first_k_dense_replace", "mlp_layer_types", "num_shared_experts"
 #define SPELLINGS                                                                                                                       \
     {"max_position_embeddings", "model_max_length"}, {"num_experts_per_tok", "num_experts_per_token"},                                  \
         {"num_shared_experts", "num_shared_experts"}, {"num_expert_groups", "num_expert_group"}, {"norm_topk_prob", "moe_renormalize"}, \
@@ -220,16 +222,16 @@ static apr_status settle_kimi_layers(const apr_config_reading *r)
     }
 
 static const apr_family_config kimi_linear = {.activation = "silu",
-                                              .layer_types = LAYER_TYPES,
+                                              .layer_types = APR_NAMES(LAYER_TYPES),
                                               .positions = APR_POSITIONS_NOWHERE,
                                               .experts = APR_EXPERTS_AFTER_DENSE,
                                               .dense_key = "first_k_dense_replace",
                                               .n_dense = 1,
                                               .spellings = {SPELLINGS, {"max_position_embeddings", "max_position_embeddings"}},
-                                              .computes = LATENT "mla_use_nope linear_attn_config ",
-                                              .refuses = " attention_bias ",
-                                              .requires = " mla_use_nope ",
-                                              .accepts = {{"moe_router_activation_func", " sigmoid "}},
+                                              .computes = APR_NAMES(LATENT, "mla_use_nope", "linear_attn_config"),
+                                              .refuses = APR_NAMES("attention_bias"),
+                                              .requires = APR_NAMES("mla_use_nope"),
+                                              .accepts = {{"moe_router_activation_func", APR_NAMES("sigmoid")}},
                                               .flags_on = APR_FLAG(norm_topk_prob),
                                               .num_kv_heads = 32,
                                               .max_position_embeddings = 1 << 20,
@@ -346,13 +348,13 @@ static void put_bound(apr_json_text *out, const apr_hparams *h)
 
 static const apr_family_config bailing_hybrid = {
     .activation = "silu",
-    .layer_types = LAYER_TYPES,
+    .layer_types = APR_NAMES(LAYER_TYPES),
     .experts = APR_EXPERTS_AFTER_DENSE,
     .dense_key = "first_k_dense_replace",
     .n_dense = 2,
     .spellings = {SPELLINGS, {"num_nextn_layers", "num_nextn_predict_layers"}, {"linear_conv_kernel_dim", "short_conv_kernel_size"}},
-    .computes = LATENT "kda_safe_gate kda_lower_bound layer_group_size ",
-    .refuses = " attention_bias ",
+    .computes = APR_NAMES(LATENT, "kda_safe_gate", "kda_lower_bound", "layer_group_size"),
+    .refuses = APR_NAMES("attention_bias"),
     .flags_on = APR_FLAG(norm_topk_prob),
     .num_kv_heads = 32,
     .max_position_embeddings = 262144,

@@ -17,8 +17,8 @@
 /* The versions of transformers disagree about which layers slide. */
 static const apr_family_config qwen2_moe = {CONFIG,
                                             .attention_bias = APR_BIAS_QKV_ALWAYS,
-                                            .computes = " decoder_sparse_step mlp_only_layers ",
-                                            .refuses = " use_sliding_window ",
+                                            .computes = APR_NAMES("decoder_sparse_step", "mlp_only_layers"),
+                                            .refuses = APR_NAMES("use_sliding_window"),
                                             .num_kv_heads = 16,
                                             .defaults = {{"num_heads", 16},
                                                          {"intermediate_size", 5632},
@@ -42,9 +42,10 @@ static const apr_hparams qwen3_moe_supposes = {.norm_topk_prob = true};
 
 #define QWEN3_WITH(more)                                                                                                         \
     .attention_bias = APR_BIAS_WHEN_STATED, .spellings = {{"num_experts", "num_experts"}, {"num_experts", "num_local_experts"}}, \
-    .computes = " qk_layernorm use_qk_norm qk_norm decoder_sparse_step mlp_only_layers " more, .refuses = " use_sliding_window "
+    .computes = APR_NAMES("qk_layernorm", "use_qk_norm", "qk_norm", "decoder_sparse_step", "mlp_only_layers", more),             \
+    .refuses = APR_NAMES("use_sliding_window")
 
-static const apr_family_config qwen3_moe = {CONFIG, QWEN3_WITH(""), .num_kv_heads = 4,
+static const apr_family_config qwen3_moe = {CONFIG, QWEN3_WITH(NULL), .num_kv_heads = 4,
                                             .defaults = {{"num_heads", 32},
                                                          {"intermediate_size", 6144},
                                                          {"vocab_size", 151936},
@@ -60,7 +61,7 @@ const apr_family apr_family_qwen3_moe = {.name = "qwen3_moe",
                                          COMMON};
 
 static const apr_family_config qwen3_vl_moe = {CONFIG,
-                                               QWEN3_WITH("mrope_section "),
+                                               QWEN3_WITH("mrope_section"),
                                                .flags_on = APR_FLAG(norm_topk_prob) | APR_FLAG(tie_word_embeddings),
                                                .num_kv_heads = 16,
                                                .rope_theta = 500000,
@@ -123,7 +124,7 @@ static const apr_family_config mellum = {.activation = "silu",
                                                        {"num_nextn_layers", "num_mtp_layers"},
                                                        {"rope_theta_local", ""}},
                                          .local_rope = true,
-                                         .computes = " mlp_layer_types mtp_layer_types mtp_mlp_layer_types ",
+                                         .computes = APR_NAMES("mlp_layer_types", "mtp_layer_types", "mtp_mlp_layer_types"),
                                          .flags_on = APR_FLAG(norm_topk_prob),
                                          .num_kv_heads = 4,
                                          .head_dim = 128,

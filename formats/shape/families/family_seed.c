@@ -5,7 +5,7 @@
 static const apr_family_config seed_oss = {.activation = "silu",
                                            .attention_bias = APR_BIAS_QKV_WHEN_STATED,
                                            .mlp_bias = APR_BIAS_WHEN_STATED,
-                                           .computes = " attention_out_bias mlp_bias ",
+                                           .computes = APR_NAMES("attention_out_bias", "mlp_bias"),
                                            .flags_on = APR_FLAG(attention_bias),
                                            .num_kv_heads = 8,
                                            .head_dim = 128,

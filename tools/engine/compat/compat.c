@@ -1,5 +1,6 @@
 /* compat.c - the rules of each program, in the order in which it would fail. The first objection is the verdict's reason. */
 #include "tools/engine/compat/compat.h"
+#include "formats/base/text.h"
 
 #include "formats/apr/apr.h"
 #include "formats/base/json.h"

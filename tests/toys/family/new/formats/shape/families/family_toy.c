@@ -2,7 +2,7 @@
 #include "formats/shape/families/tensor_sets.h"
 #include "formats/shape/family.h"
 
-static const apr_family_config config = {.activation = "silu", .rms_norm_eps = 1e-6, .computes = " qk_norm "};
+static const apr_family_config config = {.activation = "silu", .rms_norm_eps = 1e-6, .computes = APR_NAMES("qk_norm")};
 
 const apr_family apr_family_toy = {
     .name = "toy",
