@@ -105,17 +105,6 @@ static apr_status read_flags(const reading *r)
 
 /* --- derived values --- */
 
-/* llama4: attn_scale and floor_scale count only with attn_temperature_tuning, which is a number in older files. */
-static void settle_temperature(const reading *r)
-{
-    const bool is_known = r->spec != NULL && apr_is_any_of("attn_temperature_tuning", r->spec->computes);
-    const cJSON *const tuning = apr_config_find(r, "attn_temperature_tuning");
-    const bool is_on = tuning != NULL ? cJSON_IsTrue(tuning) || (cJSON_IsNumber(tuning) && tuning->valuedouble != 0)
-                                      : !apr_config_has(r, "attn_temperature_tuning");
-
-    if (!is_known || !is_on) r->h->attn_temperature = r->h->attn_temperature_length = 0;
-}
-
 /* "mamba_d_head": "auto" means expand * hidden_size / heads. */
 static apr_status settle_mamba(const reading *r)
 {
@@ -141,7 +130,8 @@ static apr_status settle(const reading *r)
     apr_hparams *const h = r->h;
     static const int64_t max_size = (int64_t)1 << 40;
 
-    settle_temperature(r);
+    if (r->spec == NULL || !apr_is_any_of("attn_temperature_tuning", r->spec->computes))
+        h->attn_temperature = h->attn_temperature_length = 0;
     read_deepstack(r);
     APR_TRY(settle_mamba(r));
     if (r->spec != NULL && r->spec->settle != NULL) APR_TRY(r->spec->settle(r));
@@ -325,7 +315,6 @@ static void put_choices(apr_json_text *out, const apr_hparams *h, const apr_fami
     const char *const activation_key = f->activation_key != NULL ? f->activation_key : "hidden_act";
 
     if (activation_key[0] != '\0') apr_config_put_text(out, activation_key, f->activation);
-    if (apr_is_any_of("attn_temperature_tuning", f->computes)) apr_json_bool(out, "attn_temperature_tuning", h->attn_temperature > 0);
     if (h->per_layer_input_size > 0) apr_json_int(out, "vocab_size_per_layer_input", h->vocab_size);
     if (f->put_own != NULL) f->put_own(out, h);
 }

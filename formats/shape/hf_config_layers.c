@@ -133,9 +133,36 @@ static apr_status read_list(const reading *r, const cJSON *types, const char *ke
     return APR_OK;
 }
 
-/* --- mixers by rule --- */
+/* --- rules, for files without a list --- */
 
-typedef apr_status (*fill_fn)(const reading *r, uint8_t *kinds, int64_t n);
+/* How the kinds of the layers follow from fields (NULL: all are as usual), and how these fields are written (NULL: there are none). */
+typedef struct layer_rule {
+    apr_status (*fill)(const reading *r, uint8_t *kinds, int64_t n);
+    void (*put)(apr_json_text *out, const apr_hparams *h, const apr_family_config *f);
+} layer_rule;
+
+/* Fills in *kinds, unless all layers are of the usual kind. UINT8_MAX: none is usual. */
+static apr_status read_by_rule(const reading *r, const layer_rule *rule, uint8_t usual, const uint8_t **kinds)
+{
+    const int64_t n = r->h->num_layers;
+    bool differ = false;
+
+    if (rule->fill == NULL || n <= 0 || n > APR_MAX_LAYERS) return APR_OK;
+    uint8_t *const list = new_kinds(r, n);
+    if (list == NULL) return apr_no_memory(r->err, "the kinds of the layers");
+    memset(list, usual, (size_t)n);
+    APR_TRY(rule->fill(r, list, n));
+    for (int64_t i = 0; i < n; i++) differ |= list[i] != usual;
+    if (differ) *kinds = list;
+    return APR_OK;
+}
+
+static void put_by_rule(apr_json_text *out, const layer_rule *rule, const apr_hparams *h, const apr_family_config *f)
+{
+    if (rule->put != NULL) rule->put(out, h, f);
+}
+
+/* --- mixers --- */
 
 static void fill_window(uint8_t *kinds, int64_t n, apr_window_layers window)
 {
@@ -216,19 +243,44 @@ static apr_status fill_unlisted(const reading *r, uint8_t *kinds, int64_t n)
     return APR_OK;
 }
 
-/* The rule for the layers' kinds if there is no list; NULL: all are the same. */
-static fill_fn mixer_rule(const reading *r)
+/* For transformers before layer_types: the layer from which on all have a window; -1: no such layer. */
+static int64_t first_sliding(const apr_hparams *h)
 {
-    static const fill_fn rules[] = {
-        [APR_WINDOW_ALL] = fill_all,         [APR_WINDOW_EVEN] = fill_even,       [APR_WINDOW_FROM_LAYER] = fill_from_layer,
-        [APR_WINDOW_LAST] = fill_from_layer, [APR_WINDOW_PATTERN] = fill_pattern, [APR_WINDOW_CHUNKS] = fill_chunks};
+    int64_t first = 0;
+
+    while (first < h->num_layers && h->layer_kinds[first] == APR_LAYER_FULL) first++;
+    for (int64_t i = first; i < h->num_layers; i++)
+        if (h->layer_kinds[i] != APR_LAYER_SLIDING) return -1;
+    return first;
+}
+
+static void put_first_sliding(apr_json_text *out, const apr_hparams *h, const apr_family_config *f)
+{
+    (void)f;
+    if (h->sliding_window > 0 && first_sliding(h) >= 0) apr_json_int(out, "max_window_layers", first_sliding(h));
+}
+
+static const layer_rule window_rules[] = {
+    [APR_WINDOW_NONE] = {NULL},
+    [APR_WINDOW_ALL] = {fill_all},
+    [APR_WINDOW_EVEN] = {fill_even},
+    [APR_WINDOW_FROM_LAYER] = {fill_from_layer, put_first_sliding},
+    [APR_WINDOW_LAST] = {fill_from_layer, put_first_sliding},
+    [APR_WINDOW_PATTERN] = {fill_pattern},
+    [APR_WINDOW_CHUNKS] = {fill_chunks},
+};
+
+/* The rule of this file. */
+static const layer_rule *mixer_rule(const reading *r)
+{
+    static const layer_rule unlisted = {fill_unlisted}, none = {NULL};
     const apr_family_config *const f = r->spec;
 
-    if (f == NULL) return NULL;
-    if (f->mamba || apr_is_any_of("conv", f->layer_types)) return fill_unlisted;
-    if (f->window == APR_WINDOW_CHUNKS) return r->h->attention_chunk_size > 0 ? fill_chunks : NULL;
-    if (r->h->sliding_window <= 0) return NULL;
-    return rules[apr_config_find(r, "use_sliding_window") != NULL ? APR_WINDOW_FROM_LAYER : f->window];
+    if (f == NULL) return &none;
+    if (f->mamba || apr_is_any_of("conv", f->layer_types)) return &unlisted;
+    if ((f->window == APR_WINDOW_CHUNKS ? r->h->attention_chunk_size : r->h->sliding_window) <= 0) return &none;
+    const bool is_from_layer = f->window != APR_WINDOW_CHUNKS && apr_config_find(r, "use_sliding_window") != NULL;
+    return &window_rules[is_from_layer ? APR_WINDOW_FROM_LAYER : f->window];
 }
 
 static apr_status read_mixers(const reading *r)
@@ -244,24 +296,7 @@ static apr_status read_mixers(const reading *r)
     if (types != NULL) return read_list(r, types, key);
     if (r->spec != NULL && r->spec->experts == APR_EXPERTS_BY_BLOCK) return apr_config_refuse(r, "it does not say what its layers are");
 
-    const fill_fn fill = mixer_rule(r);
-    if (fill == NULL || h->num_layers <= 0 || h->num_layers > APR_MAX_LAYERS) return APR_OK;
-    uint8_t *const kinds = new_kinds(r, h->num_layers);
-    if (kinds == NULL) return apr_no_memory(r->err, "the kinds of the layers");
-    APR_TRY(fill(r, kinds, h->num_layers));
-    h->layer_kinds = kinds;
-    return APR_OK;
-}
-
-/* For transformers before layer_types: the layer from which on all have a window; -1: no such layer. */
-static int64_t first_sliding(const apr_hparams *h)
-{
-    int64_t first = 0;
-
-    while (first < h->num_layers && h->layer_kinds[first] == APR_LAYER_FULL) first++;
-    for (int64_t i = first; i < h->num_layers; i++)
-        if (h->layer_kinds[i] != APR_LAYER_SLIDING) return -1;
-    return first;
+    return read_by_rule(r, mixer_rule(r), UINT8_MAX, &h->layer_kinds);
 }
 
 /* nemotron_h's older key, which transformers 5 also reads. */
@@ -296,8 +331,7 @@ static void put_mixers(apr_json_text *out, const apr_hparams *h, const apr_famil
     if (f->mamba && !apr_is_any_of("attention", f->layer_types)) return; /* all are, without a list */
     if (h->layer_kinds == NULL && !f->mamba) return;                     /* without a list Mamba classes assume Mamba layers */
     if (h->sliding_window > 0 && f->window != APR_WINDOW_PATTERN) apr_json_bool(out, "use_sliding_window", true);
-    const bool from_layer = f->window == APR_WINDOW_FROM_LAYER || f->window == APR_WINDOW_LAST;
-    if (h->sliding_window > 0 && from_layer && first_sliding(h) >= 0) apr_json_int(out, "max_window_layers", first_sliding(h));
+    put_by_rule(out, &window_rules[f->window], h, f);
     apr_json_open(out, "layer_types", '[');
     for (int64_t i = 0; i < h->num_layers; i++) apr_config_put_text(out, NULL, layer_name(f, apr_layer_kind_of(h, i)));
     apr_json_close(out, ']');
@@ -442,37 +476,14 @@ static void put_range(apr_json_text *out, const apr_hparams *h, const apr_family
     apr_json_int(out, "moe_layer_interval", 1);
 }
 
-/* How each rule is read and written; NULL: nothing is stated, or read_list did it. */
-static const struct {
-    fill_fn fill;
-    void (*put)(apr_json_text *out, const apr_hparams *h, const apr_family_config *f);
-} expert_rules[] = {[APR_EXPERTS_AFTER_DENSE] = {fill_after_dense, put_after_dense},
-                    [APR_EXPERTS_BY_STEP] = {fill_by_step, put_by_step},
-                    [APR_EXPERTS_LISTED] = {fill_listed, put_listed},
-                    [APR_EXPERTS_IN_RANGE] = {fill_range, put_range},
-                    [APR_EXPERTS_BY_BLOCK] = {NULL, NULL}};
-
-/* ffn_kinds stays NULL if all layers have experts. */
-static apr_status read_feed_forwards(const reading *r)
-{
-    apr_hparams *const h = r->h;
-    const fill_fn fill = r->spec != NULL ? expert_rules[r->spec->experts].fill : NULL;
-    bool any_dense = false;
-
-    if (fill == NULL || h->num_experts <= 0 || h->num_layers <= 0 || h->num_layers > APR_MAX_LAYERS) return APR_OK;
-    uint8_t *const kinds = new_kinds(r, h->num_layers);
-    if (kinds == NULL) return apr_no_memory(r->err, "the kinds of the layers");
-    memset(kinds, APR_FFN_EXPERTS, (size_t)h->num_layers);
-    APR_TRY(fill(r, kinds, h->num_layers));
-    for (int64_t i = 0; i < h->num_layers; i++) any_dense |= kinds[i] != APR_FFN_EXPERTS;
-    if (any_dense) h->ffn_kinds = kinds;
-    return APR_OK;
-}
-
-static void put_feed_forwards(apr_json_text *out, const apr_hparams *h, const apr_family_config *f)
-{
-    if (h->num_experts > 0 && expert_rules[f->experts].put != NULL) expert_rules[f->experts].put(out, h, f);
-}
+static const layer_rule expert_rules[] = {
+    [APR_EXPERTS_EVERYWHERE] = {NULL},
+    [APR_EXPERTS_AFTER_DENSE] = {fill_after_dense, put_after_dense},
+    [APR_EXPERTS_BY_STEP] = {fill_by_step, put_by_step},
+    [APR_EXPERTS_LISTED] = {fill_listed, put_listed},
+    [APR_EXPERTS_IN_RANGE] = {fill_range, put_range},
+    [APR_EXPERTS_BY_BLOCK] = {NULL}, /* read_list did it */
+};
 
 /* --- positions --- */
 
@@ -526,33 +537,30 @@ static apr_status fill_everywhere(const reading *r, uint8_t *none, int64_t n)
     return APR_OK;
 }
 
-static apr_status read_positions(const reading *r)
+static void put_no_rope(apr_json_text *out, const apr_hparams *h, const apr_family_config *f)
 {
-    static const fill_fn rules[] = {[APR_POSITIONS_LISTED] = fill_no_rope,          [APR_POSITIONS_SLIDING] = fill_not_sliding,
-                                    [APR_POSITIONS_WINDOW] = fill_window_positions, [APR_POSITIONS_WHEN_STATED] = fill_unless_stated,
-                                    [APR_POSITIONS_NOWHERE] = fill_everywhere,      [APR_POSITIONS_LEARNED] = NULL};
-    apr_hparams *const h = r->h;
-    const fill_fn fill = r->spec != NULL ? rules[r->spec->positions] : NULL;
-    bool any = false;
-
-    if (fill == NULL || h->num_layers <= 0 || h->num_layers > APR_MAX_LAYERS) return APR_OK;
-    uint8_t *const none = new_kinds(r, h->num_layers);
-    if (none == NULL) return apr_no_memory(r->err, "the kinds of the layers");
-    APR_TRY(fill(r, none, h->num_layers));
-    for (int64_t i = 0; i < h->num_layers; i++) any |= none[i] != 0;
-    if (any) h->no_rope = none;
-    return APR_OK;
-}
-
-static void put_positions(apr_json_text *out, const apr_hparams *h, const apr_family_config *f)
-{
-    if (f->positions == APR_POSITIONS_WHEN_STATED)
-        apr_config_put_text(out, "position_embedding_type", apr_layer_has_rope(h, 0) ? "rope" : "nope");
-    if (f->positions != APR_POSITIONS_LISTED) return;
+    (void)f;
     apr_json_open(out, "no_rope_layers", '[');
     for (int64_t i = 0; i < h->num_layers; i++) apr_json_int(out, NULL, apr_layer_has_rope(h, i));
     apr_json_close(out, ']');
 }
+
+static void put_type(apr_json_text *out, const apr_hparams *h, const apr_family_config *f)
+{
+    (void)f;
+    apr_config_put_text(out, "position_embedding_type", apr_layer_has_rope(h, 0) ? "rope" : "nope");
+}
+
+/* The kind of a layer is 1 if its attention has no positions. */
+static const layer_rule position_rules[] = {
+    [APR_POSITIONS_EVERYWHERE] = {NULL},
+    [APR_POSITIONS_LISTED] = {fill_no_rope, put_no_rope},
+    [APR_POSITIONS_SLIDING] = {fill_not_sliding},
+    [APR_POSITIONS_WINDOW] = {fill_window_positions},
+    [APR_POSITIONS_WHEN_STATED] = {fill_unless_stated, put_type},
+    [APR_POSITIONS_NOWHERE] = {fill_everywhere},
+    [APR_POSITIONS_LEARNED] = {NULL},
+};
 
 /* --- indexes of sparse attention --- */
 
@@ -593,46 +601,41 @@ static apr_status fill_index(const reading *r, uint8_t *shares, int64_t n)
     return APR_OK;
 }
 
-static apr_status read_indexes(const reading *r)
+static void put_indexes(apr_json_text *out, const apr_hparams *h, const apr_family_config *f)
 {
-    apr_hparams *const h = r->h;
-    bool any = false;
-
-    if (r->spec == NULL || !r->spec->shares_index || h->num_layers <= 0 || h->num_layers > APR_MAX_LAYERS) return APR_OK;
-    uint8_t *const shares = new_kinds(r, h->num_layers);
-    if (shares == NULL) return apr_no_memory(r->err, "the kinds of the layers");
-    APR_TRY(fill_index(r, shares, h->num_layers));
-    for (int64_t i = 0; i < h->num_layers; i++) any |= shares[i] != 0;
-    if (any) h->shares_index = shares;
-    return APR_OK;
-}
-
-static void put_indexes(apr_json_text *out, const apr_hparams *h)
-{
-    if (h->shares_index == NULL) return;
+    if (!f->shares_index || h->shares_index == NULL) return;
     apr_json_open(out, "indexer_types", '[');
     for (int64_t i = 0; i < h->num_layers; i++) apr_config_put_text(out, NULL, apr_layer_shares_index(h, i) ? "shared" : "full");
     apr_json_close(out, ']');
 }
 
+/* The kind of a layer is 1 if it shares an index. */
+static const layer_rule index_rule = {fill_index, put_indexes};
+
 /* --- the whole --- */
+
+static apr_status read_positions(const reading *r)
+{
+    return r->spec != NULL ? read_by_rule(r, &position_rules[r->spec->positions], 0, &r->h->no_rope) : APR_OK;
+}
 
 apr_status apr_config_read_layers(const reading *r)
 {
+    apr_hparams *const h = r->h;
     const bool positions_first = r->spec != NULL && r->spec->window == APR_WINDOW_CHUNKS;
 
     if (positions_first) APR_TRY(read_positions(r));
     APR_TRY(read_mixers(r));
     if (r->spec != NULL && r->spec->settle_layers != NULL) APR_TRY(r->spec->settle_layers(r));
-    APR_TRY(read_feed_forwards(r));
-    APR_TRY(read_indexes(r));
+    if (r->spec != NULL && h->num_experts > 0) APR_TRY(read_by_rule(r, &expert_rules[r->spec->experts], APR_FFN_EXPERTS, &h->ffn_kinds));
+    if (r->spec != NULL && r->spec->shares_index) APR_TRY(read_by_rule(r, &index_rule, 0, &h->shares_index));
     return positions_first ? APR_OK : read_positions(r);
 }
 
 void apr_config_write_layers(apr_json_text *out, const apr_hparams *h, const apr_family_config *f)
 {
     put_mixers(out, h, f);
-    put_feed_forwards(out, h, f);
-    put_positions(out, h, f);
-    if (f->shares_index) put_indexes(out, h);
+    if (h->num_experts > 0) put_by_rule(out, &expert_rules[f->experts], h, f);
+    put_by_rule(out, &position_rules[f->positions], h, f);
+    put_by_rule(out, &index_rule, h, f);
 }

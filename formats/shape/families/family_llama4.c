@@ -1,6 +1,7 @@
 /* family_llama4.c - llama4: attention in chunks, routing weights applied to the experts' input, norms without weights after rope. */
 #include "formats/shape/families/tensor_sets.h"
 #include "formats/shape/family.h"
+#include "formats/shape/hf_config_values.h"
 
 #define FFN "model.layers.{}.feed_forward."
 
@@ -30,6 +31,22 @@ static const apr_tensor_form forms[] = {
     {APR_NAMING_HF, APR_FORM_WRITTEN, FFN "experts.down_proj", NULL, {{FFN "experts.*.down_proj.weight", {APR_TRANSPOSED}}}},
 };
 
+/* attn_scale and floor_scale count only with attn_temperature_tuning, which is a number in older files. */
+static apr_status settle_temperature(const apr_config_reading *r)
+{
+    const cJSON *const tuning = apr_config_find(r, "attn_temperature_tuning");
+    const bool is_on = tuning != NULL ? cJSON_IsTrue(tuning) || (cJSON_IsNumber(tuning) && tuning->valuedouble != 0)
+                                      : !apr_config_has(r, "attn_temperature_tuning");
+
+    if (!is_on) r->h->attn_temperature = r->h->attn_temperature_length = 0;
+    return APR_OK;
+}
+
+static void put_temperature(apr_json_text *out, const apr_hparams *h)
+{
+    apr_json_bool(out, "attn_temperature_tuning", h->attn_temperature > 0);
+}
+
 static const apr_family_config llama4 = {.activation = "silu",
                                          .layer_types = APR_NAMES("full_attention", "chunked_attention"),
                                          .window = APR_WINDOW_CHUNKS,
@@ -42,6 +59,8 @@ static const apr_family_config llama4 = {.activation = "silu",
                                                        {"num_experts", "num_local_experts"}},
                                          .computes = APR_NAMES("use_qk_norm", "attn_temperature_tuning", "attention_chunk_size",
                                                                "no_rope_layers", "no_rope_layer_interval", "moe_layers"),
+                                         .settle = settle_temperature,
+                                         .put_own = put_temperature,
                                          .flags_on = APR_FLAG(use_qk_norm),
                                          .num_kv_heads = 8,
                                          .head_dim = 128,
