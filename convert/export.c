@@ -5,8 +5,8 @@
 
 #include "convert/provenance.h"
 #include "formats/base/text.h"
-#include "formats/number/half.h"
 #include "formats/shape/family.h"
+#include "formats/shape/gguf_hparams.h"
 #include "formats/shape/tensor_names.h"
 #include "formats/shape/text_part.h"
 #include "formats/tensor/packed_weights.h"
@@ -15,79 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- rotary tables, which GGUF stores as tensors and config.json as numbers ---- */
-
-enum { N_ROPE_TENSORS = 2 };
-_Static_assert((int)N_ROPE_TENSORS <= (int)APR_PROVENANCE_SPARE, "apr_provenance_undo leaves enough spare entries");
-
-static const char freqs[] = "rope_freqs.weight", long_factors[] = "rope_factors_long.weight", short_factors[] = "rope_factors_short.weight";
-
-/* Do the scaling hyperparameters contain the data of that tensor? */
-static bool is_rope_tensor(const apr_model *model, const char *name)
-{
-    const apr_rope_scaling *const rope = &model->hparams.rope;
-    if (strcmp(name, freqs) == 0) return rope->kind == APR_ROPE_LLAMA3 || rope->kind == APR_ROPE_PROPORTIONAL;
-    return rope->kind == APR_ROPE_LONGROPE && rope->n_factors > 0 && (strcmp(name, long_factors) == 0 || strcmp(name, short_factors) == 0);
-}
-
-/* The head size that the table is for; gemma 4's table is for its full attention layers. */
-static int64_t table_width(const apr_hparams *h)
-{
-    if (h->rope.kind != APR_ROPE_PROPORTIONAL) return h->rotary_dim;
-    return h->global_head_dim > 0 ? h->global_head_dim : h->head_dim;
-}
-
-static float divisor(const apr_hparams *h, int64_t i, int64_t n)
-{
-    if (h->rope.kind == APR_ROPE_LLAMA3) return (float)apr_rope_divisor(&h->rope, h->rope_theta, h->rotary_dim, i);
-    const double part = h->rope.partial_rotary_factor > 0 ? h->rope.partial_rotary_factor : 1;
-    return i < (int64_t)((double)(2 * n) * part / 2) ? 1.0f : 1e30f; /* the other pairs are not rotated */
-}
-
-/* Adds a tensor with a table of n numbers; NULL: no memory. */
-static float *add_table(apr_model *view, const char *name, int64_t n)
-{
-    float *const table = apr_arena_array(&view->arena, (size_t)n, sizeof *table);
-    apr_tensor *const tensor = &view->tensors[view->n_tensors];
-    if (table == NULL) return NULL;
-    *tensor = (apr_tensor){.name = name, .dtype = APR_F32, .rank = 1, .dims = {n}, .data = (const uint8_t *)table};
-    view->n_tensors++;
-    return table;
-}
-
-static bool add_factors(apr_model *view, const char *name, const double *factors, int64_t n)
-{
-    float *const table = add_table(view, name, n);
-    for (int64_t i = 0; i < n && table != NULL; i++) apr_store_le32(&table[i], apr_f32_bits((float)factors[i]));
-    return table != NULL;
-}
-
-static bool add_divisors(apr_model *view, int64_t n)
-{
-    float *const table = add_table(view, freqs, n);
-    for (int64_t i = 0; i < n && table != NULL; i++) apr_store_le32(&table[i], apr_f32_bits(divisor(&view->hparams, i, n)));
-    return table != NULL;
-}
-
-/* Adds missing tables: rope_freqs.weight for the scaling of llama 3 and gemma 4, rope_factors_long and _short for longrope. The
- * view must have capacity for them, and its names must be indexed. */
-static apr_status add_rope_tensors(apr_model *view, apr_error *err)
-{
-    const apr_hparams *const h = &view->hparams;
-    const size_t first = view->n_tensors;
-    bool ok = true;
-
-    if ((h->rope.kind == APR_ROPE_LLAMA3 || h->rope.kind == APR_ROPE_PROPORTIONAL) && table_width(h) >= 2 &&
-        apr_model_find(view, freqs) == NULL)
-        ok = add_divisors(view, table_width(h) / 2);
-    if (h->rope.kind == APR_ROPE_LONGROPE && h->rope.long_factor != NULL && h->rope.short_factor != NULL && h->rope.n_factors > 0 &&
-        apr_model_find(view, long_factors) == NULL)
-        ok = add_factors(view, long_factors, h->rope.long_factor, h->rope.n_factors) &&
-             add_factors(view, short_factors, h->rope.short_factor, h->rope.n_factors);
-    if (!ok) return apr_no_memory(err, "rotary divisors");
-    for (size_t i = first; i < view->n_tensors; i++) APR_TRY(apr_tensor_size(&view->tensors[i], view->path, err));
-    return APR_OK;
-}
+/* Rotary scalings that GGUF stores as tensors are added last. */
+_Static_assert((int)APR_GGUF_ROPE_TENSORS <= (int)APR_PROVENANCE_SPARE, "apr_provenance_undo leaves enough spare entries");
 
 /* ---- restoring the recorded form ---- */
 
@@ -357,7 +286,7 @@ static bool is_derived(const apr_model *model, const char *name, apr_naming nami
     if (model->origin.format == format_of_naming(naming)) return false;
     if (apr_is_omitted(model, name)) return true;
     if (apr_is_attention_mask(name)) return apr_part_of(model, name) == APR_PART_BUFFER;
-    if (naming == APR_NAMING_HF) return is_rope_tensor(model, name);
+    if (naming == APR_NAMING_HF) return apr_gguf_rope_holds(&model->hparams, name);
     if (apr_ends_with(name, "rotary_emb.inv_freq")) return true;
     return apr_is_activation_scale(name, NULL, 0);
 }
@@ -365,10 +294,9 @@ static bool is_derived(const apr_model *model, const char *name, apr_naming nami
 /* Rotary divisors that match no known scaling cannot be written in a config.json: its readers would compute something else. */
 static apr_status check_divisors(const apr_model *model, apr_error *err)
 {
-    static const char name[] = "rope_freqs.weight";
-    if (apr_model_find(model, name) == NULL || is_rope_tensor(model, name)) return APR_OK;
+    if (apr_model_find(model, APR_ROPE_FREQS) == NULL || apr_gguf_rope_holds(&model->hparams, APR_ROPE_FREQS)) return APR_OK;
     return apr_fail(err, APR_E_UNSUPPORTED,
-                    "%s: the rotary divisors of tensor 'rope_freqs.weight' match no known scaling, so a config.json cannot state "
+                    "%s: the rotary divisors of tensor '" APR_ROPE_FREQS "' match no known scaling, so a config.json cannot state "
                     "them; keep it as .apr or .gguf",
                     model->path);
 }
@@ -434,7 +362,7 @@ static apr_status export_tensors(apr_model *view, const apr_model *canonical, ap
     APR_TRY(apr_model_index_names(view, err));
     APR_TRY(export_to(view, family, naming, err));
     APR_TRY(apr_model_index_names(view, err));
-    return is_ggml ? add_rope_tensors(view, err) : APR_OK;
+    return is_ggml ? apr_gguf_rope_add(view, err) : APR_OK;
 }
 
 apr_status apr_translate(apr_model *view, const apr_model *canonical, apr_naming naming, apr_error *err)
@@ -442,7 +370,7 @@ apr_status apr_translate(apr_model *view, const apr_model *canonical, apr_naming
     const apr_format origin_format = format_of_naming(naming);
 
     if (naming == APR_NAMING_HF) APR_TRY(check_divisors(canonical, err));
-    APR_TRY(apr_view_copy(view, canonical, N_ROPE_TENSORS, err));
+    APR_TRY(apr_view_copy(view, canonical, APR_GGUF_ROPE_TENSORS, err));
     APR_TRY(drop_tensors(view, canonical, naming, err));
     if (canonical->origin.format == origin_format && canonical->naming == APR_NAMING_HF) {
         APR_TRY(apr_model_index_names(view, err));

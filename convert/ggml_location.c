@@ -11,26 +11,14 @@
 /* Collects the steps that reorder the numbers of a row. False: the columns change in another way. */
 static bool add_column_steps(const apr_chain *to_ggml, apr_chain *columns)
 {
-    static const apr_step_kind of_rows[] = {
-        APR_STEP_PAIRS_TO_HALVES, APR_STEP_HALVES_TO_PAIRS, APR_STEP_PART_TO_HALVES, APR_STEP_PART_TO_PAIRS,
-        APR_STEP_MULTIPLY,        APR_STEP_DIVIDE,          APR_STEP_PICK,           APR_STEP_STACK};
-    static const apr_step_kind by_axis[] = {APR_STEP_GROUPED_TO_TILED, APR_STEP_TILED_TO_GROUPED, APR_STEP_DEINTERLEAVE,
-                                            APR_STEP_INTERLEAVE};
-    static const apr_step_kind by_axis_of_rows[] = {APR_STEP_TAKE,      APR_STEP_JOIN,   APR_STEP_SQUEEZE,
-                                                    APR_STEP_UNSQUEEZE, APR_STEP_UNFOLD, APR_STEP_FOLD};
-
     for (int i = 0; i < to_ggml->n_steps; i++) {
         const apr_step *const step = &to_ggml->steps[i];
-        bool is_known = false;
-        for (size_t k = 0; k < sizeof of_rows / sizeof *of_rows; k++) is_known |= step->kind == of_rows[k];
-        for (size_t k = 0; k < sizeof by_axis_of_rows / sizeof *by_axis_of_rows; k++)
-            is_known |= step->kind == by_axis_of_rows[k] && step->n[0] > 0;
-        for (size_t k = 0; k < sizeof by_axis / sizeof *by_axis; k++) {
-            if (step->kind != by_axis[k]) continue;
-            is_known = true;
-            if (step->n[0] == 0 && !apr_chain_append(columns, *step)) return false;
-        }
-        if (!is_known) return false;
+        const apr_step_facts *const facts = &apr_step_kinds[step->kind];
+        const apr_reach reach = apr_step_reach(step);
+        const bool permutes = reach == APR_REACH_ELEMENTS && facts->has_axis && facts->inverse != APR_STEP_NONE; /* along axis 0 */
+        const bool scales = step->kind == APR_STEP_MULTIPLY || step->kind == APR_STEP_DIVIDE;
+        const bool keeps_rows = reach == APR_REACH_ROWS || (reach == APR_REACH_SHAPE && step->n[0] > 0) || scales;
+        if (permutes ? !apr_chain_append(columns, *step) : !keeps_rows) return false;
     }
     return true;
 }

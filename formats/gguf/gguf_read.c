@@ -359,18 +359,13 @@ static bool lacks_values(const apr_model *model)
 /* Reads the hyperparameters that have no keys from the tensors. */
 static apr_status read_from_tensors(apr_model *model, apr_error *err)
 {
-    const apr_tensor *const divisors = apr_model_find(model, "rope_freqs.weight");
-    const apr_tensor *const short_ = apr_model_find(model, "rope_factors_short.weight"), *const long_ = apr_model_find(
-                                                                                             model, "rope_factors_long.weight");
     apr_hparams *const h = &model->hparams;
     const apr_family_gguf *const facts = apr_family_gguf_of(apr_family_find(h->architecture));
 
     if (facts->ssm_norm_in_tensors) h->mamba_rms_norm = h->mamba_rms_norm || apr_model_find(model, "blk.0.ssm_norm.weight") != NULL;
     if (facts->qk_norm_in_tensors) h->use_qk_norm = h->use_qk_norm || apr_model_find(model, "blk.0.attn_q_norm.weight") != NULL;
     if (h->global_head_dim > 0) h->attention_k_eq_v = h->attention_k_eq_v || lacks_values(model);
-    if (divisors != NULL && divisors->data != NULL) apr_gguf_rope_from_divisors(divisors, h);
-    const bool has_factors = short_ != NULL && long_ != NULL && short_->data != NULL && long_->data != NULL;
-    return has_factors ? apr_gguf_rope_from_factors(short_, long_, h, &model->arena, err) : APR_OK;
+    return apr_gguf_rope_read(model, err);
 }
 
 /* NVFP4 has one more scale per matrix in addition to the block scales: "X.scale" for "X.weight", a single one or one per expert. */

@@ -74,12 +74,12 @@ static apr_status check_yarn(const hparam_checking *c)
 static apr_status check_divisors(const hparam_checking *c)
 {
     const apr_rope_scaling *const s = &c->h->rope;
-    const bool has_factors = apr_model_find(c->layout, "rope_factors_long.weight") != NULL;
+    const bool is_there = apr_gguf_rope_find(c->layout) != NULL;
 
     if (s->kind == APR_ROPE_LLAMA3 && !c->facts->reads_rope_freqs) OURS(c, "llama.cpp's %s has no rotary scaling \"llama3\"", c->arch);
-    if (s->kind == APR_ROPE_PROPORTIONAL && apr_model_find(c->layout, "rope_freqs.weight") == NULL)
-        OURS(c, "llama.cpp finds the rotary scaling \"proportional\" in the tensor rope_freqs.weight, which is not there");
-    if (s->kind != APR_ROPE_LONGROPE || has_factors) return APR_OK;
+    if (s->kind == APR_ROPE_PROPORTIONAL && !is_there)
+        OURS(c, "llama.cpp finds the rotary scaling \"proportional\" in the tensor " APR_ROPE_FREQS ", which is not there");
+    if (s->kind != APR_ROPE_LONGROPE || is_there) return APR_OK;
     if (s->n_factors > 0) OURS(c, "llama.cpp finds the factors of the rotary scaling \"longrope\" in tensors, which are not there");
     else LOSS(c, "the factors of the rotary scaling \"longrope\" are not carried into GGUF");
     return APR_OK;

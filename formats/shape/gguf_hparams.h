@@ -9,14 +9,6 @@
 
 /* Reads the hyperparameters from GGUF's keys. Missing values stay 0 or none. */
 apr_status apr_gguf_hparams(const apr_kv_list *kv, apr_hparams *hparams, apr_arena *arena, const char *where, apr_error *err);
-/* The rotary scalings of llama 3 and gemma 4 have no keys. llama.cpp keeps them as the f32 tensor rope_freqs.weight [rotary_dim / 2], which
- * divides the frequencies (apr_rope_divisor; 1e30 for pairs that are not rotated). Finds the scaling that gives this tensor. If none does,
- * the kind stays PLAIN. */
-void apr_gguf_rope_from_divisors(const apr_tensor *divisors, apr_hparams *hparams);
-/* The same for longrope: rope_factors_short.weight and rope_factors_long.weight. Tensors of another type or size are ignored. */
-apr_status apr_gguf_rope_from_factors(const apr_tensor *short_, const apr_tensor *long_, apr_hparams *hparams, apr_arena *arena,
-                                      apr_error *err);
-
 /* Appends all keys: general.*, ARCH.*, aprkit.*, tokenizer.*. `file_type` is a number of llama.cpp's LlamaFileType. */
 apr_status apr_gguf_keys(const apr_hparams *hparams, const apr_vocab *vocab, const char *name, int64_t file_type, apr_kv_list *kv,
                          apr_error *err);
@@ -24,6 +16,24 @@ apr_status apr_gguf_keys(const apr_hparams *hparams, const apr_vocab *vocab, con
 apr_status apr_gguf_refusal_read(const apr_kv_list *kv, apr_hparams *hparams, apr_arena *arena, const char *where, apr_error *err);
 /* Lists the hyperparameters that the keys cannot express. */
 apr_status apr_gguf_hparam_losses(const apr_model *layout, apr_losses *losses, apr_error *err);
+
+/* --- rotary scalings without keys ---
+ *
+ * llama.cpp has f32 tensors by which it divides the frequencies: rope_freqs.weight [rotary_dim / 2] for llama 3 and gemma 4
+ * (apr_rope_divisor; 1e30 for pairs that are not rotated), rope_factors_long.weight and rope_factors_short.weight for longrope. The names
+ * of the models must be indexed. */
+#define APR_ROPE_FREQS "rope_freqs.weight"
+enum { APR_GGUF_ROPE_TENSORS = 2 }; /* at most */
+
+/* Finds the scaling that the model's tensors give. The hyperparameters stay as they are if no scaling does, or if a tensor has another
+ * type or size. */
+apr_status apr_gguf_rope_read(apr_model *model, apr_error *err);
+/* Is `name` one of these tensors, and are its numbers those of the stated scaling? */
+bool apr_gguf_rope_holds(const apr_hparams *hparams, const char *name);
+/* The tensor with the divisors of the model's scaling, of longrope the one for long texts; NULL: it has none. */
+const apr_tensor *apr_gguf_rope_find(const apr_model *model);
+/* Adds the tensors of the model's scaling, if they are missing. The table must have space for APR_GGUF_ROPE_TENSORS more. */
+apr_status apr_gguf_rope_add(apr_model *view, apr_error *err);
 
 /* --- the standard keys alone: what other readers see --- */
 

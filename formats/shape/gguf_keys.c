@@ -239,7 +239,7 @@ static apr_status put_flags(apr_kv_list *kv, const apr_hparams *h, apr_hparams *
     return APR_OK;
 }
 
-/* The llama 3 scaling that apr_gguf_rope_from_divisors recovers from rope_freqs.weight. */
+/* The llama 3 scaling that apr_gguf_rope_read recovers from rope_freqs.weight. */
 static bool is_given_by_divisors(const apr_rope_scaling *s)
 {
     return s->kind == APR_ROPE_LLAMA3 && s->low_freq_factor == 1.0 && s->high_freq_factor == 4.0 && s->original_context == 8192;

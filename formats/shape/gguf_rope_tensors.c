@@ -1,10 +1,13 @@
-/* gguf_rope_tensors.c - rotary scalings that GGUF has no keys for, but tensors of divisors of the frequencies. */
+/* gguf_rope_tensors.c - rotary scalings that GGUF has no keys for, but tensors of divisors of the frequencies: read and written. */
+#include "formats/number/half.h"
 #include "formats/shape/gguf_hparams.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+static const char freqs[] = APR_ROPE_FREQS, long_factors[] = "rope_factors_long.weight", short_factors[] = "rope_factors_short.weight";
 
 double apr_gguf_shortest_decimal(double f32)
 {
@@ -16,6 +19,8 @@ double apr_gguf_shortest_decimal(double f32)
     }
     return f32; /* NaN */
 }
+
+/* --- reading --- */
 
 static double number_at(const apr_tensor *t, int64_t i)
 {
@@ -51,7 +56,7 @@ static bool is_llama3(const apr_tensor *divisors, int64_t n, double theta, apr_r
     return true;
 }
 
-void apr_gguf_rope_from_divisors(const apr_tensor *divisors, apr_hparams *h)
+static void read_divisors(const apr_tensor *divisors, apr_hparams *h)
 {
     const int64_t n = apr_tensor_elems(divisors);
     apr_rope_scaling llama3;
@@ -69,7 +74,7 @@ static const double *factors_of(const apr_tensor *t, int64_t n, apr_arena *arena
     return factors;
 }
 
-apr_status apr_gguf_rope_from_factors(const apr_tensor *short_, const apr_tensor *long_, apr_hparams *h, apr_arena *arena, apr_error *err)
+static apr_status read_factors(const apr_tensor *short_, const apr_tensor *long_, apr_hparams *h, apr_arena *arena, apr_error *err)
 {
     static const int64_t max_factors = 1 << 16;
     apr_rope_scaling *const rope = &h->rope;
@@ -83,5 +88,86 @@ apr_status apr_gguf_rope_from_factors(const apr_tensor *short_, const apr_tensor
     rope->short_factor = s;
     rope->long_factor = l;
     rope->n_factors = n;
+    return APR_OK;
+}
+
+apr_status apr_gguf_rope_read(apr_model *model, apr_error *err)
+{
+    const apr_tensor *const divisors = apr_model_find(model, freqs), *const short_ = apr_model_find(model, short_factors),
+                            *const long_ = apr_model_find(model, long_factors);
+
+    if (divisors != NULL && divisors->data != NULL) read_divisors(divisors, &model->hparams);
+    if (short_ == NULL || long_ == NULL || short_->data == NULL || long_->data == NULL) return APR_OK;
+    return read_factors(short_, long_, &model->hparams, &model->arena, err);
+}
+
+/* --- writing --- */
+
+static bool has_divisors(const apr_rope_scaling *rope) { return rope->kind == APR_ROPE_LLAMA3 || rope->kind == APR_ROPE_PROPORTIONAL; }
+
+bool apr_gguf_rope_holds(const apr_hparams *h, const char *name)
+{
+    if (strcmp(name, freqs) == 0) return has_divisors(&h->rope);
+    return h->rope.kind == APR_ROPE_LONGROPE && h->rope.n_factors > 0 &&
+           (strcmp(name, long_factors) == 0 || strcmp(name, short_factors) == 0);
+}
+
+const apr_tensor *apr_gguf_rope_find(const apr_model *model)
+{
+    return apr_model_find(model, model->hparams.rope.kind == APR_ROPE_LONGROPE ? long_factors : freqs);
+}
+
+/* The head size that the table is for; gemma 4's table is for its full attention layers. */
+static int64_t table_width(const apr_hparams *h)
+{
+    if (h->rope.kind != APR_ROPE_PROPORTIONAL) return h->rotary_dim;
+    return h->global_head_dim > 0 ? h->global_head_dim : h->head_dim;
+}
+
+static float divisor(const apr_hparams *h, int64_t i, int64_t n)
+{
+    if (h->rope.kind == APR_ROPE_LLAMA3) return (float)apr_rope_divisor(&h->rope, h->rope_theta, h->rotary_dim, i);
+    const double part = h->rope.partial_rotary_factor > 0 ? h->rope.partial_rotary_factor : 1;
+    return i < (int64_t)((double)(2 * n) * part / 2) ? 1.0f : 1e30f; /* the other pairs are not rotated */
+}
+
+/* Adds a tensor with a table of n numbers; NULL: no memory. */
+static float *add_table(apr_model *view, const char *name, int64_t n)
+{
+    float *const table = apr_arena_array(&view->arena, (size_t)n, sizeof *table);
+    apr_tensor *const tensor = &view->tensors[view->n_tensors];
+    if (table == NULL) return NULL;
+    *tensor = (apr_tensor){.name = name, .dtype = APR_F32, .rank = 1, .dims = {n}, .data = (const uint8_t *)table};
+    view->n_tensors++;
+    return table;
+}
+
+static bool add_factors(apr_model *view, const char *name, const double *factors, int64_t n)
+{
+    float *const table = add_table(view, name, n);
+    for (int64_t i = 0; i < n && table != NULL; i++) apr_store_le32(&table[i], apr_f32_bits((float)factors[i]));
+    return table != NULL;
+}
+
+static bool add_divisors(apr_model *view, int64_t n)
+{
+    float *const table = add_table(view, freqs, n);
+    for (int64_t i = 0; i < n && table != NULL; i++) apr_store_le32(&table[i], apr_f32_bits(divisor(&view->hparams, i, n)));
+    return table != NULL;
+}
+
+apr_status apr_gguf_rope_add(apr_model *view, apr_error *err)
+{
+    const apr_hparams *const h = &view->hparams;
+    const size_t first = view->n_tensors;
+    bool ok = true;
+
+    if (apr_gguf_rope_find(view) != NULL) return APR_OK;
+    if (has_divisors(&h->rope) && table_width(h) >= 2) ok = add_divisors(view, table_width(h) / 2);
+    if (h->rope.kind == APR_ROPE_LONGROPE && h->rope.long_factor != NULL && h->rope.short_factor != NULL && h->rope.n_factors > 0)
+        ok = add_factors(view, long_factors, h->rope.long_factor, h->rope.n_factors) &&
+             add_factors(view, short_factors, h->rope.short_factor, h->rope.n_factors);
+    if (!ok) return apr_no_memory(err, "rotary divisors");
+    for (size_t i = first; i < view->n_tensors; i++) APR_TRY(apr_tensor_size(&view->tensors[i], view->path, err));
     return APR_OK;
 }

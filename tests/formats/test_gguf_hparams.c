@@ -206,36 +206,46 @@ static apr_tensor floats(const char *name, const float *numbers, int64_t n)
         .name = name, .dtype = APR_F32, .rank = 1, .dims = {n}, .data = (const uint8_t *)numbers, .n_bytes = (uint64_t)n * sizeof *numbers};
 }
 
+/* The scaling of a model with these tensors. */
+static const apr_rope_scaling *scaling_of(fixture *f, apr_model *model, apr_tensor *tensors, size_t n)
+{
+    model->tensors = tensors;
+    model->n_tensors = n;
+    model->hparams = (apr_hparams){.rope_theta = 1e6};
+    assert_int_equal(apr_model_index_names(model, &f->err), APR_OK);
+    assert_int_equal(apr_gguf_rope_read(model, &f->err), APR_OK);
+    return &model->hparams.rope;
+}
+
 static void divisors_that_stop_the_rest_are_a_proportional_scaling(void **state)
 {
     float divisors[12] = {1, 1, 1};
-    const apr_tensor t = floats("rope_freqs.weight", divisors, 12);
-    apr_hparams h = {.rope_theta = 1e6};
+    apr_tensor t = floats("rope_freqs.weight", divisors, 12);
+    apr_model model = {.path = "x.gguf"};
 
-    (void)state;
     for (int i = 3; i < 12; i++) divisors[i] = 1e30f;
-    apr_gguf_rope_from_divisors(&t, &h);
-    assert_int_equal(h.rope.kind, APR_ROPE_PROPORTIONAL);
-    assert_true(h.rope.partial_rotary_factor == 0.25);
-    h = (apr_hparams){.rope_theta = 1e6};
+    const apr_rope_scaling *const rope = scaling_of(*state, &model, &t, 1);
+    assert_int_equal(rope->kind, APR_ROPE_PROPORTIONAL);
+    assert_true(rope->partial_rotary_factor == 0.25);
     divisors[5] = 1; /* one of them rotates after all */
-    apr_gguf_rope_from_divisors(&t, &h);
-    assert_int_equal(h.rope.kind, APR_ROPE_PLAIN);
+    assert_int_equal(scaling_of(*state, &model, &t, 1)->kind, APR_ROPE_PLAIN);
+    apr_arena_close(&model.arena);
 }
 
 static void factors_of_longrope_come_from_both_tensors_or_not_at_all(void **state)
 {
     static const float short_[] = {1, 1.1f, 1.2f}, long_[] = {2, 3, 4.05f};
-    const apr_tensor s = floats("rope_factors_short.weight", short_, 3), l = floats("rope_factors_long.weight", long_, 3),
-                     fewer = floats("rope_factors_long.weight", long_, 2);
-    fixture *const f = *state;
+    apr_tensor both[] = {floats("rope_factors_short.weight", short_, 3), floats("rope_factors_long.weight", long_, 3)};
+    apr_tensor fewer[] = {both[0], floats("rope_factors_long.weight", long_, 2)};
+    apr_model model = {.path = "x.gguf"};
 
-    assert_int_equal(apr_gguf_rope_from_factors(&s, &fewer, &f->h, &f->arena, &f->err), APR_OK);
-    assert_int_equal(f->h.rope.kind, APR_ROPE_PLAIN);
-    assert_int_equal(apr_gguf_rope_from_factors(&s, &l, &f->h, &f->arena, &f->err), APR_OK);
-    assert_int_equal(f->h.rope.kind, APR_ROPE_LONGROPE);
-    assert_int_equal(f->h.rope.n_factors, 3);
-    assert_true(f->h.rope.short_factor[1] == 1.1 && f->h.rope.long_factor[2] == 4.05); /* as config.json had them */
+    assert_int_equal(scaling_of(*state, &model, fewer, 2)->kind, APR_ROPE_PLAIN);
+    assert_int_equal(scaling_of(*state, &model, both, 1)->kind, APR_ROPE_PLAIN);
+    const apr_rope_scaling *const rope = scaling_of(*state, &model, both, 2);
+    assert_int_equal(rope->kind, APR_ROPE_LONGROPE);
+    assert_int_equal(rope->n_factors, 3);
+    assert_true(rope->short_factor[1] == 1.1 && rope->long_factor[2] == 4.05); /* as config.json had them */
+    apr_arena_close(&model.arena);
 }
 
 /* --- files that no program should have made --- */

@@ -201,26 +201,29 @@ static void llama3_scaling_is_found_by_its_divisors(void **state)
                     .dims = {32},
                     .data = (const uint8_t *)divisors,
                     .n_bytes = sizeof divisors};
-    apr_hparams h = {.head_dim = 64, .rope_theta = 500000};
+    apr_model model = {.path = "x.gguf", .tensors = &t, .n_tensors = 1, .hparams = {.head_dim = 64, .rope_theta = 500000}};
+    apr_rope_scaling *const rope = &model.hparams.rope;
 
     (void)state;
+    assert_int_equal(apr_model_index_names(&model, NULL), APR_OK);
     for (int i = 0; i < 32; i++) divisors[i] = (float)apr_rope_divisor(&llama32, 500000, 64, i);
     assert_true(divisors[0] == 1.0f && divisors[14] == 1.0f && divisors[18] == 32.0f && divisors[31] == 32.0f);
     assert_float_equal(divisors[15], 1.6513292457638982, 1e-6);
     assert_float_equal(divisors[16], 3.2922621029408843, 1e-6);
     assert_float_equal(divisors[17], 9.66672897875329, 1e-5);
-    apr_gguf_rope_from_divisors(&t, &h);
-    assert_int_equal(h.rope.kind, APR_ROPE_LLAMA3);
-    assert_true(h.rope.factor == 32 && h.rope.high_freq_factor == 4);
-    assert_int_equal(h.rope.original_context, 8192);
+    assert_int_equal(apr_gguf_rope_read(&model, NULL), APR_OK);
+    assert_int_equal(rope->kind, APR_ROPE_LLAMA3);
+    assert_true(rope->factor == 32 && rope->high_freq_factor == 4);
+    assert_int_equal(rope->original_context, 8192);
 
-    h.rope = (apr_rope_scaling){0};
+    *rope = (apr_rope_scaling){0};
     divisors[16] = 2.5f; /* not by the rule: only the tensor knows */
-    apr_gguf_rope_from_divisors(&t, &h);
-    assert_int_equal(h.rope.kind, APR_ROPE_PLAIN);
+    assert_int_equal(apr_gguf_rope_read(&model, NULL), APR_OK);
+    assert_int_equal(rope->kind, APR_ROPE_PLAIN);
     divisors[16] = NAN;
-    apr_gguf_rope_from_divisors(&t, &h);
-    assert_int_equal(h.rope.kind, APR_ROPE_PLAIN);
+    assert_int_equal(apr_gguf_rope_read(&model, NULL), APR_OK);
+    assert_int_equal(rope->kind, APR_ROPE_PLAIN);
+    apr_arena_close(&model.arena);
 }
 
 static void numbers_that_32_bits_cannot_say_are_refused(void **state)
