@@ -184,13 +184,13 @@ static apr_status import_change(const merging *m, apr_adapter_change *change)
     apr_arena *const arena = &m->view->arena;
     apr_tensor *const b = apr_arena_alloc(arena, sizeof *b);
     apr_name_match match;
-    apr_chain there, back;
+    apr_chain back;
 
     if (b == NULL) return apr_no_memory(m->err, "a merged tensor");
     if (!apr_match_tensor(m->family, APR_NAMING_GGML, change->name, &match) || match.rule == NULL)
         return refuse_change(m, change, "which is not a known matrix of this architecture");
-    if (!apr_rule_to_ggml(match.rule, m->family, &m->view->hparams, m->view->hparams.tiled_value_heads, &there) ||
-        !apr_chain_inverse(&there, &back) || !moves_rows(&back) || apr_is_stack_of(match.rule->ggml, match.rule->hf))
+    if (!apr_rule_from_ggml(match.rule, m->family, &m->view->hparams, m->view->hparams.tiled_value_heads, -1, &back) ||
+        !moves_rows(&back) || apr_is_stack_of(match.rule->ggml, match.rule->hf))
         return refuse_change(m, change, "which a GGUF stores with reordered columns or as part of a stack");
     *b = *change->b;
     APR_TRY(apr_tensor_append_steps(b, &back, arena, m->use->adapter->path, m->err));

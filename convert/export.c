@@ -135,17 +135,11 @@ static apr_status group_value_heads(const exporter *d, apr_tensor *t)
 
 static apr_status by_rule(const exporter *d, apr_tensor *t, const apr_name_match *match)
 {
-    const apr_tensor_rule *const rule = match->rule;
-    const bool is_stack = apr_is_stack_of(rule->ggml, rule->hf);
-    apr_chain to_ggml, back, chain = {0};
+    const apr_hparams *const h = &d->view->hparams;
 
-    if (!apr_rule_to_ggml(rule, d->family, &d->view->hparams, d->view->hparams.tiled_value_heads, &to_ggml) ||
-        !apr_chain_inverse(&to_ggml, &back))
+    if (!apr_rule_from_ggml(match->rule, d->family, h, h->tiled_value_heads, match->is_stack ? match->expert : -1, &t->origin_chain))
         return too_long(d, t);
-    if (is_stack) chain = apr_chain_of((apr_step){APR_STEP_PICK, {(int32_t)match->expert}});
-    if (!apr_chain_extend(&chain, &back)) return too_long(d, t);
-    t->origin_name = apr_fill_name(rule->ggml, match, match->expert, &d->view->arena);
-    t->origin_chain = chain;
+    t->origin_name = apr_fill_name(match->holder, match, match->expert, &d->view->arena);
     return t->origin_name != NULL ? APR_OK : apr_no_memory(d->err, "a tensor's name");
 }
 
@@ -159,14 +153,6 @@ static apr_status check_others(const exporter *d, const apr_tensor *t, const apr
             return apr_fail(d->err, APR_E_DAMAGED, "%s: tensor '%s' is present without '%s'", d->view->path, t->name, name);
     }
     return APR_OK;
-}
-
-/* The form's name in the naming: ggml's name may be in the rule of the whole tensor. */
-static const char *form_name(const exporter *d, const apr_tensor_form *form)
-{
-    const apr_tensor_rule *const rule =
-        form->use == APR_FORM_WHOLE && d->to == APR_NAMING_GGML ? apr_rule_of_pattern(d->family, form->name) : NULL;
-    return rule != NULL && rule->ggml != NULL ? rule->ggml : form->name;
 }
 
 /* Records MXFP4's two tensors: first the scales, then the nibbles. */
@@ -189,14 +175,13 @@ static apr_status record_mxfp4_parts(const exporter *d, apr_tensor *t, const apr
 static apr_status by_form(const exporter *d, apr_tensor *t, const apr_name_match *match)
 {
     const apr_tensor_form *const form = match->form;
-    const bool is_stack = apr_is_stack_of(form->name, form->parts[match->part].name);
     const apr_shape shape = apr_tensor_shape(t);
 
     APR_TRY(check_others(d, t, match));
-    if (!apr_part_chain(form, match->part, &d->view->hparams, &shape, false, is_stack ? match->expert : -1, &t->origin_chain))
+    if (!apr_part_chain(form, match->part, &d->view->hparams, &shape, false, match->is_stack ? match->expert : -1, &t->origin_chain))
         return too_long(d, t);
     if (form->scales != NULL) return record_mxfp4_parts(d, t, match);
-    t->origin_name = apr_fill_name(form_name(d, form), match, match->expert, &d->view->arena);
+    t->origin_name = apr_fill_name(match->holder, match, match->expert, &d->view->arena);
     return t->origin_name != NULL ? APR_OK : apr_no_memory(d->err, "a tensor's name");
 }
 
@@ -204,14 +189,12 @@ static apr_status by_form(const exporter *d, apr_tensor *t, const apr_name_match
 static apr_status check_expert(const exporter *d, const apr_tensor *t, const apr_name_match *match)
 {
     const int64_t n = d->view->hparams.num_experts;
-    const char *const whole = match->rule != NULL ? match->rule->ggml : match->form->name;
-    const char *const part = match->rule != NULL ? match->rule->hf : match->form->parts[match->part].name;
 
-    if (!apr_is_stack_of(whole, part) || n == 0) return APR_OK;
+    if (!match->is_stack || n == 0) return APR_OK;
     if (match->expert >= n)
         return apr_fail(d->err, APR_E_DAMAGED, "%s: tensor '%s' belongs to an expert beyond the model's %lld", d->view->path, t->name,
                         (long long)n);
-    const char *const last = apr_fill_name(part, match, n - 1, &d->view->arena);
+    const char *const last = apr_fill_name(match->canonical, match, n - 1, &d->view->arena);
     if (last == NULL) return apr_no_memory(d->err, "a tensor's name");
     if (apr_model_find(d->view, last) != NULL) return APR_OK;
     return apr_fail(d->err, APR_E_DAMAGED, "%s: tensor '%s' is missing: the model has %lld experts", d->view->path, last, (long long)n);

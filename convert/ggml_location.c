@@ -23,13 +23,6 @@ static bool add_column_steps(const apr_chain *to_ggml, apr_chain *columns)
     return true;
 }
 
-static const char *ggml_name(const apr_family *family, const apr_name_match *match)
-{
-    if (match->rule != NULL) return match->rule->ggml;
-    const apr_tensor_rule *const whole = match->form->use == APR_FORM_WHOLE ? apr_rule_of_pattern(family, match->form->name) : NULL;
-    return whole != NULL && whole->ggml != NULL ? whole->ggml : match->form->name;
-}
-
 apr_status apr_ggml_location_of(apr_ggml_location *place, const apr_model *model, const char *name, apr_arena *arena, apr_error *err)
 {
     const apr_family *const family = model->naming == APR_NAMING_HF ? apr_family_translated(model->hparams.architecture) : NULL;
@@ -40,8 +33,6 @@ apr_status apr_ggml_location_of(apr_ggml_location *place, const apr_model *model
     if (family == NULL) return APR_OK;
     place->name = NULL;
     if (!apr_match_target(family, APR_NAMING_GGML, name, false, model->hparams.num_experts > 0, &match)) return APR_OK;
-    const char *const pattern = ggml_name(family, &match);
-    const char *const part = match.rule != NULL ? match.rule->hf : match.form->parts[match.part].name;
     if (match.rule != NULL && !apr_rule_to_ggml(match.rule, family, &model->hparams, model->hparams.tiled_value_heads, &to_ggml))
         return APR_OK;
     if (match.form != NULL) {
@@ -49,8 +40,8 @@ apr_status apr_ggml_location_of(apr_ggml_location *place, const apr_model *model
         if (!apr_part_chain(match.form, match.part, &model->hparams, &shape, false, -1, &to_ggml)) return APR_OK;
     }
     if (!add_column_steps(&to_ggml, &place->columns) || (match.form != NULL && place->columns.n_steps > 0)) return APR_OK;
-    if (apr_is_stack_of(pattern, part)) place->matrix = match.expert;
-    place->name = apr_fill_name(pattern, &match, match.expert, arena);
+    if (match.is_stack) place->matrix = match.expert;
+    place->name = apr_fill_name(match.holder, &match, match.expert, arena);
     return place->name != NULL ? APR_OK : apr_no_memory(err, "a tensor's name");
 }
 

@@ -137,16 +137,14 @@ static apr_status import_by_rule(importer *e, const apr_tensor *from, const apr_
     const apr_tensor_rule *const rule = match->rule;
     const bool is_stack = apr_is_stack_of(rule->ggml, rule->hf);
     const size_t n = count_experts(e, from, rule->ggml, rule->hf);
-    apr_chain to_ggml, back;
+    apr_chain chain;
 
     APR_TRY(check_stack(e, from, rule->ggml, rule->hf));
-    if (!apr_rule_to_ggml(rule, e->family, &e->view->hparams, true, &to_ggml) || !apr_chain_inverse(&to_ggml, &back))
-        return apr_fail(e->err, APR_E_UNSUPPORTED, "%s: tensor '%s' would need too many steps", e->view->path, from->name);
     for (size_t i = 0; i < n; i++) {
-        apr_chain chain = is_stack ? apr_chain_of((apr_step){APR_STEP_PICK, {(int32_t)i}}) : (apr_chain){0};
         const char *const name = apr_fill_name(rule->hf, match, (int64_t)i, &e->view->arena);
         if (name == NULL) return apr_no_memory(e->err, "a tensor's name");
-        if (!apr_chain_extend(&chain, &back)) return apr_fail(e->err, APR_E_UNSUPPORTED, "%s: too many steps", from->name);
+        if (!apr_rule_from_ggml(rule, e->family, &e->view->hparams, true, is_stack ? (int64_t)i : -1, &chain))
+            return apr_fail(e->err, APR_E_UNSUPPORTED, "%s: tensor '%s' would need too many steps", e->view->path, from->name);
         const size_t at = e->n_tensors;
         APR_TRY(apr_provenance_begin(append(e, from), name, &chain, &e->view->arena, e->view->path, e->err));
         APR_TRY(keep_original(e, from, at));
@@ -213,13 +211,9 @@ static apr_status import_pieces(importer *e, const apr_tensor *whole, const apr_
 }
 
 /* Joins MXFP4's nibbles and scales, stored as two tensors, into blocks. */
-static apr_status pack(importer *e, const apr_tensor *blocks, const apr_tensor *scales, apr_tensor *whole)
+static apr_status pack(importer *e, const apr_tensor_form *form, const apr_tensor *blocks, const apr_tensor *scales, apr_tensor *whole)
 {
-    const apr_chain column = apr_chain_of((apr_step){.kind = APR_STEP_UNSQUEEZE}),
-                    join = {
-                        2,
-                        {{APR_STEP_JOIN, {0, 1}}, {.kind = APR_STEP_PACK_MXFP4}},
-                    };
+    const apr_chain column = apr_chain_of((apr_step){.kind = APR_STEP_UNSQUEEZE}), join = apr_whole_chain(form);
     apr_arena *const arena = &e->view->arena;
     apr_tensor *const parts = apr_arena_array(arena, 2, sizeof *parts);
 
@@ -254,7 +248,7 @@ static apr_status import_by_form(importer *e, const apr_tensor *from, const apr_
         return apr_fail(e->err, APR_E_DAMAGED, "%s: tensor '%s': %s are missing", e->view->path, from->name,
                         blocks == NULL ? "the blocks" : "the scales");
     if (from == scales) return APR_OK; /* handled with the blocks */
-    APR_TRY(pack(e, blocks, scales, &whole));
+    APR_TRY(pack(e, form, blocks, scales, &whole));
     return import_pieces(e, &whole, match);
 }
 

@@ -2,7 +2,6 @@
  * ggml's name of the weight. For the embedding lora_a is [tokens, rank] and lora_b [width, rank]. */
 #include "formats/base/text.h"
 #include "formats/gguf/gguf.h"
-#include "formats/tensor/composed.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -13,18 +12,6 @@ enum { SUFFIX = sizeof suffix_a - 1 };
 static apr_status refuse(const apr_adapter *adapter, apr_status status, const char *tensor, const char *what, apr_error *err)
 {
     return apr_fail(err, status, "%s: the adapter's tensor '%s' %s", adapter->path, tensor, what);
-}
-
-static apr_status transpose(apr_adapter *adapter, const apr_tensor **matrix, apr_error *err)
-{
-    const apr_chain chain = apr_chain_of((apr_step){.kind = APR_STEP_TRANSPOSE});
-    apr_tensor *const transposed = apr_arena_alloc(&adapter->files.arena, sizeof *transposed);
-
-    if (transposed == NULL) return apr_no_memory(err, "a matrix of an adapter");
-    *transposed = **matrix;
-    APR_TRY(apr_tensor_append_steps(transposed, &chain, &adapter->files.arena, adapter->path, err));
-    *matrix = transposed;
-    return APR_OK;
 }
 
 static bool is_matrix(const apr_tensor *t) { return t->rank == 2 && t->dims[0] > 0 && t->dims[1] > 0; }
@@ -53,7 +40,7 @@ static apr_status read_pair(apr_adapter *adapter, const apr_tensor *a, apr_adapt
     change->a = is_embedding ? b : a;
     change->b = is_embedding ? a : b;
     change->scale = change->alpha != 0.0 ? change->alpha / (double)rank : 1.0; /* as in llama.cpp */
-    return is_embedding ? transpose(adapter, &change->a, err) : APR_OK;
+    return is_embedding ? apr_adapter_transpose(adapter, &change->a, err) : APR_OK;
 }
 
 static apr_status read_pairs(apr_adapter *adapter, double alpha, apr_error *err)

@@ -7,7 +7,6 @@
 #include "formats/files/placeholder.h"
 #include "formats/hf/hub_cache.h"
 #include "formats/hf/safetensors.h"
-#include "formats/tensor/composed.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -339,19 +338,6 @@ static apr_status check_magnitudes(const reading *r, const module_parts *p, cons
     return damaged(r, p->module, "the lora_magnitude_vector does not have a float for each row of B");
 }
 
-/* Replaces the matrix by its transpose, with the same name. */
-static apr_status transpose(const reading *r, const apr_tensor **matrix)
-{
-    const apr_chain chain = apr_chain_of((apr_step){.kind = APR_STEP_TRANSPOSE});
-    apr_tensor *const transposed = apr_arena_alloc(arena_of(r), sizeof *transposed);
-
-    if (transposed == NULL) return apr_no_memory(r->err, "a matrix of an adapter");
-    *transposed = **matrix;
-    APR_TRY(apr_tensor_append_steps(transposed, &chain, arena_of(r), r->adapter->path, r->err));
-    *matrix = transposed;
-    return APR_OK;
-}
-
 static apr_status make_low_rank(const reading *r, const module_parts *p, apr_adapter_change *change)
 {
     const bool is_embedding = p->of[ROLE_EMBEDDING_A] != NULL || p->of[ROLE_EMBEDDING_B] != NULL,
@@ -367,8 +353,8 @@ static apr_status make_low_rank(const reading *r, const module_parts *p, apr_ada
     APR_TRY(check_shapes(r, p, a, b, rank));
     APR_TRY(check_magnitudes(r, p, b));
     if (is_embedding) { /* the delta is B A transposed: A transposed times B transposed */
-        APR_TRY(transpose(r, &a));
-        APR_TRY(transpose(r, &b));
+        APR_TRY(apr_adapter_transpose(r->adapter, &a, r->err));
+        APR_TRY(apr_adapter_transpose(r->adapter, &b, r->err));
     }
     change->a = is_embedding ? b : a;
     change->b = is_embedding ? a : b;

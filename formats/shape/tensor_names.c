@@ -207,8 +207,8 @@ static bool find_holder(const apr_family *family, apr_naming naming, const plain
     return false;
 }
 
-bool apr_match_target(const apr_family *family, apr_naming naming, const char *canonical, bool is_mxfp4, bool has_experts,
-                      apr_name_match *match)
+static bool find_target(const apr_family *family, apr_naming naming, const char *canonical, bool is_mxfp4, bool has_experts,
+                        apr_name_match *match)
 {
     const apr_when other = has_experts ? APR_WITHOUT_EXPERTS : APR_WITH_EXPERTS;
     apr_tensor_set set;
@@ -225,6 +225,20 @@ bool apr_match_target(const apr_family *family, apr_naming naming, const char *c
             return true;
         }
     return find_holder(family, naming, &plain, is_mxfp4, match);
+}
+
+bool apr_match_target(const apr_family *family, apr_naming naming, const char *canonical, bool is_mxfp4, bool has_experts,
+                      apr_name_match *match)
+{
+    if (!find_target(family, naming, canonical, is_mxfp4, has_experts, match)) return false;
+    const apr_tensor_form *const form = match->form;
+    const bool is_whole = form != NULL && form->use == APR_FORM_WHOLE && naming == APR_NAMING_GGML; /* its rule may have ggml's name */
+    const apr_tensor_rule *const rule = is_whole ? apr_rule_of_pattern(family, form->name) : match->rule;
+
+    match->holder = rule != NULL && rule->ggml != NULL ? rule->ggml : form->name;
+    match->canonical = form != NULL ? form->parts[match->part].name : rule->hf;
+    match->is_stack = apr_is_stack_of(match->holder, match->canonical);
+    return true;
 }
 
 const apr_tensor_form *apr_match_whole(const apr_family *family, apr_naming target, const char *canonical, apr_name_match *match)
@@ -372,6 +386,22 @@ bool apr_rule_to_ggml(const apr_tensor_rule *rule, const apr_family *family, con
     return true;
 }
 
+bool apr_rule_from_ggml(const apr_tensor_rule *rule, const apr_family *family, const apr_hparams *hparams, bool keeps_tiles, int64_t expert,
+                        apr_chain *chain)
+{
+    apr_chain to_ggml, back;
+
+    if (!apr_rule_to_ggml(rule, family, hparams, keeps_tiles, &to_ggml) || !apr_chain_inverse(&to_ggml, &back)) return false;
+    *chain = expert >= 0 ? apr_chain_of((apr_step){APR_STEP_PICK, {(int32_t)expert}}) : (apr_chain){0};
+    return apr_chain_extend(chain, &back);
+}
+
+apr_chain apr_whole_chain(const apr_tensor_form *form)
+{
+    static const apr_chain one = {0}, mxfp4 = {2, {{APR_STEP_JOIN, {0, 1}}, {.kind = APR_STEP_PACK_MXFP4}}};
+    return form->scales != NULL ? mxfp4 : one;
+}
+
 /* Half of the whole's axis, which is the whole axis of the part. */
 static int64_t half_of(const apr_rule_step *step, const apr_shape *shape, bool from_whole)
 {
@@ -387,11 +417,7 @@ bool apr_part_chain(const apr_tensor_form *form, int part, const apr_hparams *hp
     apr_shape at = *shape;
     apr_move move;
 
-    *chain = (apr_chain){0};
-    if (form->scales != NULL) {
-        (void)apr_chain_append(chain, (apr_step){.kind = APR_STEP_JOIN, .n = {0, 1}});
-        (void)apr_chain_append(chain, (apr_step){.kind = APR_STEP_PACK_MXFP4});
-    }
+    *chain = apr_whole_chain(form);
     if (expert >= 0) {
         const apr_step pick = {.kind = APR_STEP_PICK, .n = {(int32_t)expert}};
         if (from_whole && apr_step_plan(&pick, &at, &move) != NULL) return false;

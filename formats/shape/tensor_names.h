@@ -19,10 +19,12 @@ const char *apr_text_name_print(const char *name, apr_arena *arena);
 typedef struct apr_name_match {
     const apr_tensor_rule *rule;
     const apr_tensor_form *form;
-    int part;         /* index of the form's part, when a canonical name was looked up */
-    const char *root; /* "model.": prefix that the canonical name has and the tensor's name lacks; static; "": none */
-    int64_t layer;    /* -1: the name has no layer number */
-    int64_t expert;   /* -1: the name has no expert number */
+    int part;                       /* index of the form's part, when a canonical name was looked up */
+    const char *holder, *canonical; /* then: the patterns of the tensor that holds it in the naming, and of the canonical one */
+    bool is_stack;                  /* then: it is one matrix of the holder */
+    const char *root;               /* "model.": prefix that the canonical name has and the tensor's name lacks; static; "": none */
+    int64_t layer;                  /* -1: the name has no layer number */
+    int64_t expert;                 /* -1: the name has no expert number */
 } apr_name_match;
 
 /* The rule of a tensor by its name in either naming scheme (for a form: the rule of its first part); NULL: no rule matches. */
@@ -48,6 +50,11 @@ bool apr_is_stack_of(const char *whole, const char *part);
 /* The steps of a rule with the model's numbers. `keeps_tiles`: do not reorder value heads. False: too many steps. */
 bool apr_rule_to_ggml(const apr_tensor_rule *rule, const apr_family *family, const apr_hparams *hparams, bool keeps_tiles,
                       apr_chain *chain);
+/* The steps back: from ggml's tensor, or from matrix `expert` of its stack (-1: not a stack), to the canonical one. */
+bool apr_rule_from_ggml(const apr_tensor_rule *rule, const apr_family *family, const apr_hparams *hparams, bool keeps_tiles, int64_t expert,
+                        apr_chain *chain);
+/* The steps that make a form's whole of its stored tensors: MXFP4's scales and nibbles; none for one tensor. */
+apr_chain apr_whole_chain(const apr_tensor_form *form);
 /* The steps from a form's whole to one of its parts. `from_whole`: `shape` is that of the whole, else of the part. `expert` -1: not a
  * stack. */
 bool apr_part_chain(const apr_tensor_form *form, int part, const apr_hparams *hparams, const apr_shape *shape, bool from_whole,

@@ -1,5 +1,6 @@
 /* adapter.c - counts and the one-line description of an adapter; the readers are elsewhere. */
 #include "formats/tensor/adapter.h"
+#include "formats/tensor/composed.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -145,4 +146,16 @@ const char *apr_adapter_text(const apr_adapter *adapter, double factor, apr_aren
 
     if (low_rank == NULL || whole == NULL) return NULL;
     return apr_arena_print(arena, "%s%s%s", low_rank, *low_rank != '\0' && *whole != '\0' ? ", " : "", whole);
+}
+
+apr_status apr_adapter_transpose(apr_adapter *adapter, const apr_tensor **matrix, apr_error *err)
+{
+    const apr_chain chain = apr_chain_of((apr_step){.kind = APR_STEP_TRANSPOSE});
+    apr_tensor *const transposed = apr_arena_alloc(&adapter->files.arena, sizeof *transposed);
+
+    if (transposed == NULL) return apr_no_memory(err, "a matrix of an adapter");
+    *transposed = **matrix;
+    APR_TRY(apr_tensor_append_steps(transposed, &chain, &adapter->files.arena, adapter->path, err));
+    *matrix = transposed;
+    return APR_OK;
 }

@@ -49,6 +49,9 @@ typedef struct apr_adapter_range {
 } apr_adapter_range;
 apr_adapter_range apr_adapter_ranges(const apr_adapter *adapter);
 
+/* For readers: replaces a matrix of the adapter by its transpose, with the same name. */
+apr_status apr_adapter_transpose(apr_adapter *adapter, const apr_tensor **matrix, apr_error *err);
+
 /* "rank 16, alpha 32, scale 2, 14 targets (q_proj, v_proj in 7 layers)". factor: the caller's multiplier of the scales. Allocated in the
  * arena; NULL: out of memory. */
 const char *apr_adapter_text(const apr_adapter *adapter, double factor, apr_arena *arena);
