@@ -25,6 +25,8 @@ apr_status apr_gguf_hparam_losses(const apr_model *layout, apr_losses *losses, a
 #define APR_ROPE_FREQS "rope_freqs.weight"
 enum { APR_GGUF_ROPE_TENSORS = 2 }; /* at most */
 
+/* llama 3's scaling (rope->kind APR_ROPE_LLAMA3): the divisor of frequency i, of rotary_dim / 2. */
+double apr_rope_divisor(const apr_rope_scaling *rope, double theta, int64_t rotary_dim, int64_t i);
 /* Finds the scaling that the model's tensors give. The hyperparameters stay as they are if no scaling does, or if a tensor has another
  * type or size. */
 apr_status apr_gguf_rope_read(apr_model *model, apr_error *err);

@@ -20,6 +20,17 @@ double apr_gguf_shortest_decimal(double f32)
     return f32; /* NaN */
 }
 
+/* The divisor of frequency i. It is 1 where the frequency makes more than high_freq_factor rotations in the original context, and
+ * `factor` where it makes fewer than low_freq_factor. In between the reciprocal is interpolated linearly in the number of rotations. */
+double apr_rope_divisor(const apr_rope_scaling *rope, double theta, int64_t rotary_dim, int64_t i)
+{
+    static const double two_pi = 6.283185307179586;
+    const double turns = (double)rope->original_context * pow(theta, -2.0 * (double)i / (double)rotary_dim) / two_pi;
+    const double low = rope->low_freq_factor, high = rope->high_freq_factor;
+    const double kept = turns <= low ? 0.0 : turns >= high ? 1.0 : (turns - low) / (high - low);
+    return 1.0 / ((1.0 - kept) / rope->factor + kept);
+}
+
 /* --- reading --- */
 
 static double number_at(const apr_tensor *t, int64_t i)

@@ -273,7 +273,4 @@ enum { APR_N_ROPE_KINDS = APR_ROPE_PROPORTIONAL + 1, APR_N_LAYER_KINDS = APR_LAY
  * numbers) above 2^40, and rotary factors that do not fit the frequencies. `where` names the file. */
 apr_status apr_hparams_complete(apr_hparams *hparams, apr_arena *arena, const char *where, apr_error *err);
 
-/* llama 3's scaling (rope->kind APR_ROPE_LLAMA3): the divisor of frequency i, of rotary_dim / 2. */
-double apr_rope_divisor(const apr_rope_scaling *rope, double theta, int64_t rotary_dim, int64_t i);
-
 #endif
