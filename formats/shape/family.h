@@ -266,6 +266,10 @@ typedef struct apr_family {
     bool translates; /* all differences between the naming schemes are known; false: conversion keeps the names as they are */
 } apr_family;
 
+/* A spec's own rules and forms, with their number. */
+#define APR_OWN_TENSORS(rules) .tensors = rules, .n_tensors = sizeof rules / sizeof *rules
+#define APR_OWN_FORMS(list)    .forms = list, .n_forms = sizeof list / sizeof *list
+
 /* All specs. Where several share a ggml name, the first one is the default for it. */
 #define APR_FAMILY_LIST(X) \
     X(llama)               \

@@ -63,10 +63,8 @@ const apr_family apr_family_afmoe = {
              .score_function = 2,
              .has_window = true},
     .config = &afmoe,
-    .tensors = tensors,
-    .n_tensors = sizeof tensors / sizeof *tensors,
-    .forms = forms,
-    .n_forms = sizeof forms / sizeof *forms,
+    APR_OWN_TENSORS(tensors),
+    APR_OWN_FORMS(forms),
     .sets = {&apr_tensors_ends, &apr_tensors_attention, &apr_tensors_qk_norm, &apr_tensors_dense, &apr_tensors_experts,
              &apr_tensors_shared_experts},
     .translates = true};

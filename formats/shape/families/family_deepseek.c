@@ -5,9 +5,6 @@
 
 #include <string.h>
 
-#define LATENT \
-    "kv_lora_rank", "q_lora_rank", "n_group", "routed_scaling_factor", "first_k_dense_replace", "mlp_layer_types", "n_shared_experts"
-
 static const apr_family_config deepseek_v3 = {.activation = "silu",
                                               .experts = APR_EXPERTS_AFTER_DENSE,
                                               .spellings = {{"num_experts", "n_routed_experts"},
@@ -15,7 +12,7 @@ static const apr_family_config deepseek_v3 = {.activation = "silu",
                                                             {"head_dim", ""},
                                                             {"num_nextn_layers", "num_nextn_predict_layers"},
                                                             {"num_nextn_layers", "num_mtp_layers"}},
-                                              .computes = APR_NAMES(LATENT),
+                                              .computes = APR_NAMES(APR_LATENT_FIELDS),
                                               .refuses = APR_NAMES("attention_bias"),
                                               .requires = APR_NAMES("rope_interleave"),
                                               .accepts = {{"scoring_func", APR_NAMES("sigmoid")}, {"topk_method", APR_NAMES("noaux_tc")}},
@@ -41,17 +38,12 @@ static const apr_family_config deepseek_v3 = {.activation = "silu",
                                               .dense_key = "first_k_dense_replace",
                                               .n_dense = 3};
 
-#define KEYS                                                                                                                              \
-    APR_KEY_ALWAYS(leading_dense_block_count), APR_KEY(vocab_size), APR_KEY(q_lora_rank), APR_KEY(kv_lora_rank), APR_KEY(key_length_mla), \
-        APR_KEY(v_head_dim), APR_KEY(moe_intermediate_size), APR_KEY_ALWAYS(num_shared_experts), APR_KEY(routed_scaling_factor),          \
-        APR_KEY(norm_topk_prob), APR_KEY(rotary_dim), APR_KEY(yarn_log_multiplier)
-
 const apr_family apr_family_deepseek_v3 = {.name = "deepseek_v3",
                                            .types = {{"deepseek_v3", "DeepseekV3ForCausalLM"},
                                                      {"kimi_k2", "DeepseekV3ForCausalLM"},
                                                      {"kimi_k25", "KimiK25ForConditionalGeneration"}},
                                            .ggml = "deepseek2",
-                                           .gguf = {.more_keys = {KEYS}, .score_function = 2, .yarn_log_unit = 0.1},
+                                           .gguf = {.more_keys = {APR_LATENT_KEYS}, .score_function = 2, .yarn_log_unit = 0.1},
                                            .config = &deepseek_v3,
                                            .sets = {&apr_tensors_ends, &apr_tensors_latent, &apr_tensors_ffn_norm, &apr_tensors_dense,
                                                     &apr_tensors_experts, &apr_tensors_shared_experts},
@@ -76,7 +68,7 @@ static const apr_family_config deepseek_v2 = {
     .activation = "silu",
     .experts = APR_EXPERTS_AFTER_DENSE,
     .spellings = {{"num_experts", "n_routed_experts"}, {"num_experts", "num_experts"}, {"head_dim", ""}},
-    .computes = APR_NAMES(LATENT, "topk_method"),
+    .computes = APR_NAMES(APR_LATENT_FIELDS, "topk_method"),
     .settle = settle_groups,
     .put_own = put_groups,
     .refuses = APR_NAMES("attention_bias", "norm_topk_prob"),
@@ -101,7 +93,7 @@ static const apr_family_config deepseek_v2 = {
 const apr_family apr_family_deepseek_v2 = {.name = "deepseek_v2",
                                            .types = {{"deepseek_v2", "DeepseekV2ForCausalLM"}},
                                            .ggml = "deepseek2",
-                                           .gguf = {.more_keys = {KEYS},
+                                           .gguf = {.more_keys = {APR_LATENT_KEYS},
                                                     .chosen_by = {APR_KEY(expert_gating_func), 0, 1},
                                                     .score_function = 1,
                                                     .yarn_log_unit = 0.1,

@@ -11,9 +11,7 @@ static const apr_tensor_rule indexer[] = {
     {ATTN "weights_proj.weight", B "proj.weight", APR_TENSOR_ROLE_ROUTER},
 };
 
-#define COMPUTES                                                                                                                       \
-    "kv_lora_rank", "q_lora_rank", "n_group", "routed_scaling_factor", "first_k_dense_replace", "mlp_layer_types", "n_shared_experts", \
-        "index_topk"
+#define COMPUTES APR_LATENT_FIELDS, "index_topk"
 #define SPELLINGS                                                                                    \
     {                                                                                                \
         {"num_experts", "n_routed_experts"}, {"num_experts", "num_local_experts"}, {"head_dim", ""}, \
@@ -91,26 +89,11 @@ static const apr_family_config glm_moe_dsa = {.activation = "silu",
                                               .dense_key = "first_k_dense_replace",
                                               .n_dense = 3};
 
-#define GGUF(shares)                                                      \
-    {                                                                     \
-        .more_keys = {APR_KEY_ALWAYS(leading_dense_block_count),          \
-                      APR_KEY(vocab_size),                                \
-                      APR_KEY(q_lora_rank),                               \
-                      APR_KEY(kv_lora_rank),                              \
-                      APR_KEY(key_length_mla),                            \
-                      APR_KEY(v_head_dim),                                \
-                      APR_KEY(moe_intermediate_size),                     \
-                      APR_KEY_ALWAYS(num_shared_experts),                 \
-                      APR_KEY(routed_scaling_factor),                     \
-                      APR_KEY(norm_topk_prob),                            \
-                      APR_KEY(rotary_dim),                                \
-                      APR_KEY(yarn_log_multiplier),                       \
-                      APR_KEY(num_nextn_layers),                          \
-                      APR_KEY(index_n_heads),                             \
-                      APR_KEY(index_head_dim),                            \
-                      APR_KEY(index_topk),                                \
-                      APR_KEY(indexer_types)},                            \
-        .score_function = 2, .yarn_log_unit = 0.1, .shares_index = shares \
+#define GGUF(shares)                                                                               \
+    {                                                                                              \
+        .more_keys = {APR_LATENT_KEYS,         APR_KEY(num_nextn_layers), APR_KEY(index_n_heads),  \
+                      APR_KEY(index_head_dim), APR_KEY(index_topk),       APR_KEY(indexer_types)}, \
+        .score_function = 2, .yarn_log_unit = 0.1, .shares_index = shares                          \
     }
 #define SETS                                                                                                     \
     {                                                                                                            \
@@ -123,8 +106,7 @@ const apr_family apr_family_deepseek_v32 = {.name = "deepseek_v32",
                                             .ggml = "deepseek32",
                                             .gguf = GGUF(false),
                                             .config = &deepseek_v32,
-                                            .tensors = indexer,
-                                            .n_tensors = sizeof indexer / sizeof *indexer,
+                                            APR_OWN_TENSORS(indexer),
                                             .sets = SETS,
                                             .translates = true};
 
@@ -133,7 +115,6 @@ const apr_family apr_family_glm_moe_dsa = {.name = "glm_moe_dsa",
                                            .ggml = "glm-dsa",
                                            .gguf = GGUF(true),
                                            .config = &glm_moe_dsa,
-                                           .tensors = indexer,
-                                           .n_tensors = sizeof indexer / sizeof *indexer,
+                                           APR_OWN_TENSORS(indexer),
                                            .sets = SETS,
                                            .translates = true};

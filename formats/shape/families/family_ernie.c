@@ -41,8 +41,7 @@ const apr_family apr_family_ernie4_5_moe = {
              .shares_by_count = true,
              .omits_head_dim = true},
     .config = &ernie4_5_moe,
-    .tensors = tensors,
-    .n_tensors = sizeof tensors / sizeof *tensors,
+    APR_OWN_TENSORS(tensors),
     .sets = {&apr_tensors_ends, &apr_tensors_attention, &apr_tensors_ffn_norm, &apr_tensors_dense, &apr_tensors_experts,
              &apr_tensors_shared_experts},
     .translates = true};

@@ -28,8 +28,7 @@ const apr_family apr_family_exaone4 = {
              .window_layers = 64,
              .heads_fill_hidden = true},
     .config = &exaone4,
-    .tensors = tensors,
-    .n_tensors = sizeof tensors / sizeof *tensors,
+    APR_OWN_TENSORS(tensors),
     .sets = {&apr_tensors_ends, &apr_tensors_attention, &apr_tensors_qk_norm, &apr_tensors_ffn_post_norm, &apr_tensors_dense},
     .translates = true};
 
@@ -75,8 +74,7 @@ const apr_family apr_family_exaone_moe = {
              .reads_rope_freqs = true,
              .has_window = true},
     .config = &exaone_moe,
-    .forms = forms,
-    .n_forms = sizeof forms / sizeof *forms,
+    APR_OWN_FORMS(forms),
     .sets = {&apr_tensors_ends, &apr_tensors_attention, &apr_tensors_qk_norm, &apr_tensors_ffn_norm, &apr_tensors_dense,
              &apr_tensors_experts, &apr_tensors_shared_experts},
     .translates = true};

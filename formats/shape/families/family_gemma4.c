@@ -152,9 +152,7 @@ const apr_family apr_family_gemma4 = {
              .reads_rope_freqs = true,
              .has_window = true},
     .config = &gemma4,
-    .tensors = tensors,
-    .n_tensors = sizeof tensors / sizeof *tensors,
-    .forms = forms,
-    .n_forms = sizeof forms / sizeof *forms,
+    APR_OWN_TENSORS(tensors),
+    APR_OWN_FORMS(forms),
     .sets = {&apr_tensors_ends, &apr_tensors_attention, &apr_tensors_qk_norm, &apr_tensors_sandwich_norms, &apr_tensors_dense},
     .translates = true};

@@ -26,8 +26,7 @@ const apr_family apr_family_glm4 = {.name = "glm4",
                                     .ggml = "glm4",
                                     .gguf = {.more_keys = {APR_KEY(rotary_dim)}},
                                     .config = &glm4,
-                                    .tensors = glm4_tensors,
-                                    .n_tensors = sizeof glm4_tensors / sizeof *glm4_tensors,
+                                    APR_OWN_TENSORS(glm4_tensors),
                                     .sets = {&apr_tensors_ends, &apr_tensors_attention, &apr_tensors_dense},
                                     .translates = true};
 
@@ -102,21 +101,17 @@ static const apr_family_config glm4_moe_lite = {.activation = "silu",
                                                              {"routed_scaling_factor", 1.8}}};
 
 /* The size of the vocabulary distinguishes it from a deepseek, as in llama.cpp. */
-const apr_family apr_family_glm4_moe_lite = {
-    .name = "glm4_moe_lite",
-    .types = {{"glm4_moe_lite", "Glm4MoeLiteForCausalLM"}},
-    .ggml = "deepseek2",
-    .gguf = {.more_keys = {APR_KEY_ALWAYS(leading_dense_block_count), APR_KEY(vocab_size), APR_KEY(q_lora_rank), APR_KEY(kv_lora_rank),
-                           APR_KEY(key_length_mla), APR_KEY(v_head_dim), APR_KEY(moe_intermediate_size), APR_KEY_ALWAYS(num_shared_experts),
-                           APR_KEY(routed_scaling_factor), APR_KEY(norm_topk_prob), APR_KEY(rotary_dim), APR_KEY(yarn_log_multiplier),
-                           APR_KEY(num_nextn_layers)},
-             .chosen_by = {APR_KEY(vocab_size), 154880, 154880},
-             .score_function = 2,
-             .yarn_log_unit = 0.1},
-    .config = &glm4_moe_lite,
-    .sets = {&apr_tensors_ends, &apr_tensors_latent, &apr_tensors_ffn_norm, &apr_tensors_dense, &apr_tensors_experts,
-             &apr_tensors_shared_experts},
-    .translates = true};
+const apr_family apr_family_glm4_moe_lite = {.name = "glm4_moe_lite",
+                                             .types = {{"glm4_moe_lite", "Glm4MoeLiteForCausalLM"}},
+                                             .ggml = "deepseek2",
+                                             .gguf = {.more_keys = {APR_LATENT_KEYS, APR_KEY(num_nextn_layers)},
+                                                      .chosen_by = {APR_KEY(vocab_size), 154880, 154880},
+                                                      .score_function = 2,
+                                                      .yarn_log_unit = 0.1},
+                                             .config = &glm4_moe_lite,
+                                             .sets = {&apr_tensors_ends, &apr_tensors_latent, &apr_tensors_ffn_norm, &apr_tensors_dense,
+                                                      &apr_tensors_experts, &apr_tensors_shared_experts},
+                                             .translates = true};
 
 /* --- no norms of q and k, no dense layers, whole heads are rotated --- */
 

@@ -8,9 +8,6 @@
 #define L "model.layers.{}."
 #define B "blk.{}."
 
-#define RULES(rules)  .tensors = rules, .n_tensors = sizeof rules / sizeof *rules
-#define FORMS(others) .forms = others, .n_forms = sizeof others / sizeof *others
-
 /* One field states the biases of attention and feed-forward. */
 static apr_status settle_biases(const apr_config_reading *r)
 {
@@ -47,7 +44,7 @@ const apr_family apr_family_starcoder2 = {
     .ggml = "starcoder2",
     .gguf = {.more_keys = {APR_NO_KEYS}, .eps = APR_EPS_LAYER, .omits_head_dim = true},
     .config = &starcoder2,
-    RULES(starcoder2_tensors),
+    APR_OWN_TENSORS(starcoder2_tensors),
     .sets = {&apr_tensors_ends, &apr_tensors_norm_biases, &apr_tensors_attention, &apr_tensors_ffn_norm},
     .translates = true};
 
@@ -130,8 +127,8 @@ const apr_family apr_family_gpt_neox = {
              .approximates_gelu = true,
              .heads_fill_hidden = true},
     .config = &gpt_neox,
-    RULES(gpt_neox_tensors),
-    FORMS(gpt_neox_forms),
+    APR_OWN_TENSORS(gpt_neox_tensors),
+    APR_OWN_FORMS(gpt_neox_forms),
     .translates = true};
 
 /* --- gpt2: learned positions; matrices are stored as [in, out] --- */
@@ -225,8 +222,8 @@ const apr_family apr_family_gpt2 = {
              .omits_head_dim = true,
              .heads_fill_hidden = true},
     .config = &gpt2,
-    RULES(gpt2_tensors),
-    FORMS(gpt2_forms),
+    APR_OWN_TENSORS(gpt2_tensors),
+    APR_OWN_FORMS(gpt2_forms),
     .sets = {&apr_tensors_ends, &apr_tensors_norm_biases, &apr_tensors_attention, &apr_tensors_ffn_norm, &apr_tensors_dense},
     .translates = true};
 
@@ -272,4 +269,4 @@ static const apr_family_config opt = {
     .settle = settle_biases};
 
 const apr_family apr_family_opt = {
-    .name = "opt", .types = {{"opt", "OPTForCausalLM"}}, .config = &opt, RULES(opt_tensors), .translates = false};
+    .name = "opt", .types = {{"opt", "OPTForCausalLM"}}, .config = &opt, APR_OWN_TENSORS(opt_tensors), .translates = false};

@@ -108,10 +108,8 @@ const apr_family apr_family_granitemoehybrid = {
              .omits_head_dim = true,
              .rotates_pairs = true},
     .config = &granitemoehybrid,
-    .tensors = hybrid,
-    .n_tensors = sizeof hybrid / sizeof *hybrid,
-    .forms = hybrid_forms,
-    .n_forms = sizeof hybrid_forms / sizeof *hybrid_forms,
+    APR_OWN_TENSORS(hybrid),
+    APR_OWN_FORMS(hybrid_forms),
     .sets = {&apr_tensors_ends, &apr_tensors_attention, &apr_tensors_ffn_norm},
     .translates = true};
 
@@ -141,9 +139,7 @@ const apr_family apr_family_granitemoe = {
              .reads_rope_freqs = true,
              .rotates_pairs = true},
     .config = &granitemoe,
-    .tensors = hybrid,
-    .n_tensors = sizeof hybrid / sizeof *hybrid,
-    .forms = hybrid_forms,
-    .n_forms = sizeof hybrid_forms / sizeof *hybrid_forms,
+    APR_OWN_TENSORS(hybrid),
+    APR_OWN_FORMS(hybrid_forms),
     .sets = {&apr_tensors_ends, &apr_tensors_attention, &apr_tensors_ffn_norm},
     .translates = true};

@@ -41,8 +41,7 @@ const apr_family apr_family_hunyuan_v1_moe = {
     .gguf = {.more_keys = {APR_KEY(shared_expert_intermediate_size), APR_KEY(moe_intermediate_size), APR_KEY(num_shared_experts)},
              .assumes = &assumes},
     .config = &hunyuan_v1_moe,
-    .tensors = tensors,
-    .n_tensors = sizeof tensors / sizeof *tensors,
+    APR_OWN_TENSORS(tensors),
     .sets = {&apr_tensors_ends, &apr_tensors_attention, &apr_tensors_ffn_norm, &apr_tensors_experts},
     .translates = true};
 
@@ -74,8 +73,7 @@ const apr_family apr_family_hunyuan_v1_dense = {
     .ggml = "hunyuan-dense",
     .gguf = {.more_keys = {APR_NO_KEYS}},
     .config = &hunyuan_v1_dense,
-    .tensors = dense_tensors,
-    .n_tensors = sizeof dense_tensors / sizeof *dense_tensors,
+    APR_OWN_TENSORS(dense_tensors),
     .sets = {&apr_tensors_ends, &apr_tensors_attention, &apr_tensors_ffn_norm, &apr_tensors_dense},
     .translates = true};
 
@@ -140,10 +138,8 @@ const apr_family apr_family_hy_v3 = {.name = "hy_v3",
                                               .n_dense = 1,
                                               .score_function = 2},
                                      .config = &hy_v3,
-                                     .tensors = hy_v3_tensors,
-                                     .n_tensors = sizeof hy_v3_tensors / sizeof *hy_v3_tensors,
-                                     .forms = hy_v3_forms,
-                                     .n_forms = sizeof hy_v3_forms / sizeof *hy_v3_forms,
+                                     APR_OWN_TENSORS(hy_v3_tensors),
+                                     APR_OWN_FORMS(hy_v3_forms),
                                      .sets = {&apr_tensors_ends, &apr_tensors_attention, &apr_tensors_qk_norm, &apr_tensors_ffn_norm,
                                               &apr_tensors_dense, &apr_tensors_experts},
                                      .translates = true};

@@ -95,9 +95,7 @@ const apr_family apr_family_llama4 = {
              .reads_rope_freqs = true,
              .has_window = true},
     .config = &llama4,
-    .tensors = tensors,
-    .n_tensors = sizeof tensors / sizeof *tensors,
-    .forms = forms,
-    .n_forms = sizeof forms / sizeof *forms,
+    APR_OWN_TENSORS(tensors),
+    APR_OWN_FORMS(forms),
     .sets = {&apr_tensors_ends, &apr_tensors_attention, &apr_tensors_ffn_norm},
     .translates = true};

@@ -5,8 +5,6 @@
 
 #include <stddef.h>
 
-#define RULES(rules) .tensors = rules, .n_tensors = sizeof rules / sizeof *rules
-
 /* The tensors of a Mamba 2 mixer under `place`, "a.": those between its products, and all. */
 #define MIXER_INSIDE(place)                                                                                                        \
     {place "conv1d.weight", B "ssm_conv1d.weight", APR_TENSOR_ROLE_SMALL, {APR_CONVOLUTION}},                                      \
@@ -73,7 +71,7 @@ const apr_family apr_family_mamba2 = {.name = "mamba2",
                                       .ggml = "mamba2",
                                       .gguf = {.keys = MAMBA_KEYS, .more_keys = {APR_NO_KEYS}, .nope = APR_NOPE_ALL, .all_mamba = true},
                                       .config = &mamba2,
-                                      RULES(mamba2_tensors),
+                                      APR_OWN_TENSORS(mamba2_tensors),
                                       .translates = true};
 
 /* --- bamba: a dense feed-forward in every layer; attention rotates half of each head. llama.cpp runs it as granitehybrid and rotates
@@ -153,7 +151,7 @@ const apr_family apr_family_bamba = {
              .omits_head_dim = true,
              .rotates_pairs = true},
     .config = &bamba,
-    RULES(bamba_tensors),
+    APR_OWN_TENSORS(bamba_tensors),
     .sets = {&apr_tensors_ends, &apr_tensors_attention},
     .translates = true};
 
@@ -263,6 +261,6 @@ const apr_family apr_family_falcon_h1 = {
              .folds_multipliers = true,
              .ssm_norm_in_tensors = true},
     .config = &falcon_h1,
-    RULES(falcon_h1_tensors),
+    APR_OWN_TENSORS(falcon_h1_tensors),
     .sets = {&apr_tensors_ends, &apr_tensors_attention},
     .translates = true};

@@ -100,6 +100,5 @@ const apr_family apr_family_nemotron_h = {
              .eps = APR_EPS_BOTH,
              .rotates_pairs = true},
     .config = &nemotron_h,
-    .tensors = tensors,
-    .n_tensors = sizeof tensors / sizeof *tensors,
+    APR_OWN_TENSORS(tensors),
     .translates = true};

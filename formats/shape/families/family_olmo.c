@@ -18,7 +18,7 @@ static const apr_family_config olmo2 = {.activation = "silu",
     .heads_fill_hidden = true
 
 #define COMMON                                                                                                                 \
-    .ggml = "olmo2", .tensors = tensors, .n_tensors = sizeof tensors / sizeof *tensors,                                        \
+    .ggml = "olmo2", APR_OWN_TENSORS(tensors),                                                                                 \
     .sets = {&apr_tensors_ends, &apr_tensors_attention, &apr_tensors_qk_norm, &apr_tensors_ffn_post_norm, &apr_tensors_dense}, \
     .translates = true
 

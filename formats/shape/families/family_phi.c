@@ -27,8 +27,7 @@ const apr_family apr_family_phi3 = {
              .has_longrope = true,
              .heads_fill_hidden = true},
     .config = &config,
-    .tensors = tensors,
-    .n_tensors = sizeof tensors / sizeof *tensors,
+    APR_OWN_TENSORS(tensors),
     .sets = {&apr_tensors_ends, &apr_tensors_attention, &apr_tensors_ffn_norm, &apr_tensors_dense},
     .translates = true};
 
@@ -82,7 +81,6 @@ const apr_family apr_family_phi = {
              .omits_head_dim = true,
              .heads_fill_hidden = true},
     .config = &phi,
-    .tensors = phi_tensors,
-    .n_tensors = sizeof phi_tensors / sizeof *phi_tensors,
+    APR_OWN_TENSORS(phi_tensors),
     .sets = {&apr_tensors_ends, &apr_tensors_norm_biases},
     .translates = true};

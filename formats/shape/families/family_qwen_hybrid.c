@@ -19,7 +19,7 @@
     .sets = {&linear_set,        &apr_tensors_ends,    &apr_tensors_attention,    &apr_tensors_qk_norm, &apr_tensors_ffn_post_norm, \
              &apr_tensors_dense, &apr_tensors_experts, &apr_tensors_shared_expert}
 
-#define SPLIT .tensors = split, .n_tensors = sizeof split / sizeof *split, .tiles_value_heads = true
+#define SPLIT APR_OWN_TENSORS(split), .tiles_value_heads = true
 
 #define CONFIG                                                                                                                        \
     .activation = "silu", .layer_types = APR_NAMES("full_attention", "linear_attention"), .attention_bias = APR_BIAS_WHEN_STATED,     \
@@ -98,10 +98,8 @@ const apr_family apr_family_qwen3_next = {.name = "qwen3_next",
                                           .ggml = "qwen3next",
                                           .gguf = {.more_keys = {KEYS}, .assumes = &with_experts},
                                           .config = &qwen3_next,
-                                          .tensors = by_key_head,
-                                          .n_tensors = sizeof by_key_head / sizeof *by_key_head,
-                                          .forms = key_head_forms,
-                                          .n_forms = sizeof key_head_forms / sizeof *key_head_forms,
+                                          APR_OWN_TENSORS(by_key_head),
+                                          APR_OWN_FORMS(key_head_forms),
                                           COMMON};
 
 /* "_text" is the text part of a multimodal config. */
@@ -272,10 +270,8 @@ const apr_family apr_family_kimi_linear = {
              .score_function = 2,
              .channel_delta = true},
     .config = &kimi_linear,
-    .tensors = kimi_tensors,
-    .n_tensors = sizeof kimi_tensors / sizeof *kimi_tensors,
-    .forms = kimi_forms,
-    .n_forms = sizeof kimi_forms / sizeof *kimi_forms,
+    APR_OWN_TENSORS(kimi_tensors),
+    APR_OWN_FORMS(kimi_forms),
     .sets = {&apr_tensors_ends, &apr_tensors_latent, &apr_tensors_ffn_norm, &apr_tensors_dense, &apr_tensors_w_experts},
     .translates = true};
 
@@ -386,7 +382,6 @@ const apr_family apr_family_bailing_hybrid = {
     .name = "bailing_hybrid",
     .types = {{"bailing_hybrid", "BailingHybridForCausalLM"}},
     .config = &bailing_hybrid,
-    .tensors = ling_tensors,
-    .n_tensors = sizeof ling_tensors / sizeof *ling_tensors,
+    APR_OWN_TENSORS(ling_tensors),
     .sets = {&apr_tensors_ends, &apr_tensors_ffn_norm, &apr_tensors_dense, &apr_tensors_experts, &apr_tensors_shared_experts},
     .translates = false};

@@ -108,8 +108,7 @@ const apr_family apr_family_qwen3_vl_moe = {
     .ggml = "qwen3vlmoe",
     .gguf = {.more_keys = {EXPERT_KEYS, APR_KEY_ALWAYS(num_deepstack_layers)}, .assumes = &qwen3_moe_supposes, .writes_sections = true},
     .config = &qwen3_vl_moe,
-    .forms = either_order,
-    .n_forms = sizeof either_order / sizeof *either_order,
+    APR_OWN_FORMS(either_order),
     COMMON};
 
 /* --- mellum: windows, a rotary base for each kind of layer --- */

@@ -18,6 +18,14 @@ extern const apr_tensor_set apr_tensors_shared_expert;  /* mlp.shared_expert wit
 extern const apr_tensor_set apr_tensors_shared_experts; /* mlp.shared_experts; the bias that is added to choose experts */
 extern const apr_tensor_set apr_tensors_latent;         /* latent attention */
 
+/* What DeepSeek V3 and the families after it state in GGUF, and compute of a config.json: latent attention, and experts in groups. */
+#define APR_LATENT_KEYS                                                                                                                   \
+    APR_KEY_ALWAYS(leading_dense_block_count), APR_KEY(vocab_size), APR_KEY(q_lora_rank), APR_KEY(kv_lora_rank), APR_KEY(key_length_mla), \
+        APR_KEY(v_head_dim), APR_KEY(moe_intermediate_size), APR_KEY_ALWAYS(num_shared_experts), APR_KEY(routed_scaling_factor),          \
+        APR_KEY(norm_topk_prob), APR_KEY(rotary_dim), APR_KEY(yarn_log_multiplier)
+#define APR_LATENT_FIELDS \
+    "kv_lora_rank", "q_lora_rank", "n_group", "routed_scaling_factor", "first_k_dense_replace", "mlp_layer_types", "n_shared_experts"
+
 /* Steps of rules, from Hugging Face's order to ggml's. */
 #define APR_ROTARY(heads)                            \
     {                                                \
