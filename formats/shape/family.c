@@ -75,21 +75,6 @@ const apr_family_type *apr_family_type_of(const char *model_type)
     return type != NULL || family == NULL ? type : find_text_type(family, model_type);
 }
 
-double apr_family_default(const apr_family_config *config, const char *field)
-{
-    if (config == NULL) return 0;
-    const apr_default usual[] = {{"num_kv_heads", (double)config->num_kv_heads},
-                                 {"head_dim", (double)config->head_dim},
-                                 {"max_position_embeddings", (double)config->max_position_embeddings},
-                                 {"sliding_window", (double)config->sliding_window},
-                                 {"rms_norm_eps", config->rms_norm_eps}};
-    for (size_t i = 0; i < sizeof usual / sizeof *usual; i++)
-        if (strcmp(usual[i].field, field) == 0 && usual[i].value != 0) return usual[i].value;
-    for (size_t i = 0; i < APR_MAX_DEFAULTS && config->defaults[i].field != NULL; i++)
-        if (strcmp(config->defaults[i].field, field) == 0) return config->defaults[i].value;
-    return 0;
-}
-
 const char *apr_architecture_from_ggml(const char *ggml)
 {
     const apr_family *const family = apr_family_of_ggml(ggml);

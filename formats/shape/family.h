@@ -63,12 +63,6 @@ typedef struct apr_spelling {
     const char *field, *hf_key; /* "num_experts", "num_local_experts" */
 } apr_spelling;
 
-/* The class's default for a number that config.json leaves out. */
-typedef struct apr_default {
-    const char *field; /* of APR_HPARAM_LIST */
-    double value;
-} apr_default;
-
 /* The values of a string field of config.json that this family computes; any other value is refused. */
 typedef struct apr_accepted {
     const char *hf_key;
@@ -81,7 +75,7 @@ typedef struct apr_family_rope {
     apr_rope_scaling scaling;
 } apr_family_rope;
 
-enum { APR_MAX_SPELLINGS = 16, APR_MAX_DEFAULTS = 24, APR_MAX_ACCEPTED = 4 };
+enum { APR_MAX_SPELLINGS = 16, APR_MAX_ACCEPTED = 4 };
 
 typedef struct apr_family_config {
     const char *activation, *activation_key; /* NULL: "hidden_act"; "": the class has no field for it */
@@ -108,7 +102,7 @@ typedef struct apr_family_config {
     /* Defaults of absent fields; 0: none, or the general rule of apr_hparams_complete */
     int64_t num_kv_heads, head_dim, max_position_embeddings, sliding_window, max_window_layers, full_every;
     double rms_norm_eps, rope_theta, partial_rotary_factor;
-    apr_default defaults[APR_MAX_DEFAULTS];
+    apr_hparams defaults; /* its numbers */
     const apr_family_rope *rope;
     const char *dense_key; /* APR_EXPERTS_AFTER_DENSE: "first_k_dense_replace" */
     int64_t n_dense;       /* default of dense_key */
@@ -362,8 +356,6 @@ const apr_family_gguf *apr_family_gguf_of(const apr_family *family);
 
 /* The model_type as a static text, and its class; NULL when unknown. */
 const apr_family_type *apr_family_type_of(const char *model_type);
-/* The class's default for an absent field of APR_HPARAM_LIST; 0: none. */
-double apr_family_default(const apr_family_config *config, const char *field);
 
 /* Hugging Face's model_type for ggml's architecture name ("gpt_oss" for "gpt-oss"); an unknown name is returned unchanged. */
 const char *apr_architecture_from_ggml(const char *ggml);

@@ -11,6 +11,18 @@ typedef apr_config_reading reading;
 
 /* --- fields of the tables --- */
 
+double apr_family_default(const apr_family_config *config, const apr_hparam_field *field)
+{
+    if (config == NULL) return 0;
+    const double usual[APR_N_NUMBERS] = {[APR_NUMBER_AT(num_kv_heads)] = (double)config->num_kv_heads,
+                                         [APR_NUMBER_AT(head_dim)] = (double)config->head_dim,
+                                         [APR_NUMBER_AT(max_position_embeddings)] = (double)config->max_position_embeddings,
+                                         [APR_NUMBER_AT(sliding_window)] = (double)config->sliding_window,
+                                         [APR_NUMBER_AT(rms_norm_eps)] = config->rms_norm_eps};
+    const double value = usual[field - apr_hparam_fields];
+    return value != 0 ? value : apr_hparam_number(&config->defaults, field);
+}
+
 const char *apr_family_hf_key(const apr_family_config *config, const char *field, const char *usual)
 {
     for (size_t i = 0; config != NULL && i < APR_MAX_SPELLINGS && config->spellings[i].field != NULL; i++)
@@ -54,7 +66,7 @@ static apr_status read_string(const reading *r, const cJSON *item, const char **
  * out even its size (LLaVA 1.5), a whole config.json may not. */
 static void take_default(const reading *r, const apr_hparam_field *field)
 {
-    const double value = apr_family_default(r->spec, field->name);
+    const double value = apr_family_default(r->spec, field);
     const bool is_nested = r->text != r->root && apr_json_get_string(r->text, "model_type") != NULL;
     const bool is_size = strcmp(field->name, "hidden_size") == 0 || strcmp(field->name, "num_layers") == 0;
 
@@ -280,7 +292,7 @@ static void put_numbers(apr_json_text *out, const apr_hparams *h, const apr_fami
         const char *const key = apr_family_hf_key(f, field->name, field->hf_key);
         const double value = apr_hparam_number(&copy, field);
         if (key[0] == '\0' || is_written(&copy, f, i, key)) continue;
-        if (value <= 0 && apr_family_default(f, field->name) > 0) deny_default(out, field, key, h);
+        if (value <= 0 && apr_family_default(f, field) > 0) deny_default(out, field, key, h);
         else if (!field->is_int) put_real(out, key, value);
         else if (value > 0) apr_json_int(out, key, apr_hparam_get_int(&copy, field));
     }

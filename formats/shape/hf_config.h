@@ -15,6 +15,8 @@ char *apr_hf_config_write(const apr_hparams *hparams, const apr_vocab *vocab); /
 /* The same for a whole model, with what its tensors show: biases, and the type of the weights if it is not stated. */
 char *apr_hf_config_make(const apr_model *model);
 
+/* The class's default for an absent number; 0: none. `config` may be NULL. */
+double apr_family_default(const apr_family_config *config, const apr_hparam_field *field);
 /* The key of a field in a config.json that is written: the family's spelling, else `usual`. config may be NULL. */
 const char *apr_family_hf_key(const apr_family_config *config, const char *field, const char *usual);
 /* Is `hf_key` one of the family's spellings of a field other than `field`? */

@@ -209,7 +209,7 @@ static apr_status read_local(const reading *r, const cJSON *local)
     if (r->spec == NULL || !r->spec->local_rope) return APR_OK;
     if (local == NULL && r->spec->scales_full_only) h->rope_theta_local = h->rope_theta;
     if (local != NULL) {
-        h->rope_theta_local = apr_family_default(r->spec, "rope_theta_local");
+        h->rope_theta_local = r->spec->defaults.rope_theta_local;
         APR_TRY(apr_config_real(r, apr_json_get(local, "rope_theta"), "rope_theta", &h->rope_theta_local));
         APR_TRY(read_scaling(r, local, &h->rope_local));
     }

@@ -119,15 +119,17 @@ static void own_spellings_are_of_fields_that_there_are(void **state)
     }
 }
 
-static void defaults_are_of_numbers_that_there_are(void **state)
+static void defaults_are_numbers_and_stated_once(void **state)
 {
     (void)state;
     for (size_t i = 0; i < apr_n_families; i++) {
         const apr_family_config *const config = apr_families[i]->config;
-        for (size_t d = 0; config != NULL && d < APR_MAX_DEFAULTS && config->defaults[d].field != NULL; d++) {
-            usual_key(config->defaults[d].field);
-            assert_true(apr_family_default(config, config->defaults[d].field) == config->defaults[d].value);
+        for (size_t k = 0; config != NULL && k < apr_n_hparam_fields; k++) {
+            const double value = apr_hparam_number(&config->defaults, &apr_hparam_fields[k]);
+            assert_true(value == 0 || apr_family_default(config, &apr_hparam_fields[k]) == value); /* stated once */
         }
+        for (size_t k = 0; config != NULL && k < apr_n_hflag_fields; k++)
+            assert_false(apr_hflag_get(&config->defaults, &apr_hflag_fields[k])); /* flags have their own sets */
         /* a flag that always holds needs no default, and no tensors that show it */
         if (config != NULL) assert_int_equal(config->flags_always & (config->flags_on | config->flags_shown), 0);
     }
@@ -437,7 +439,7 @@ int main(void)
         cmocka_unit_test(own_spellings_are_of_fields_that_there_are),
         cmocka_unit_test(no_two_rules_of_a_spec_claim_a_name),
         cmocka_unit_test(what_a_form_holds_is_canonical),
-        cmocka_unit_test(defaults_are_of_numbers_that_there_are),
+        cmocka_unit_test(defaults_are_numbers_and_stated_once),
         cmocka_unit_test(every_gguf_key_that_a_family_lists_is_written),
         cmocka_unit_test(a_tensor_is_found_by_either_name),
         cmocka_unit_test(what_holds_a_tensor_is_matched_as_its_holder),

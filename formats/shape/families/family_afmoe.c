@@ -39,14 +39,14 @@ static const apr_family_config afmoe = {.activation = "silu",
                                         .sliding_window = 1024,
                                         .full_every = 4,
                                         .rms_norm_eps = 1e-5,
-                                        .defaults = {{"num_heads", 16},
-                                                     {"intermediate_size", 6144},
-                                                     {"vocab_size", 200192},
-                                                     {"num_experts", 64},
-                                                     {"num_experts_per_tok", 6},
-                                                     {"num_shared_experts", 2},
-                                                     {"moe_intermediate_size", 1408},
-                                                     {"routed_scaling_factor", 1.0}}};
+                                        .defaults = {.num_heads = 16,
+                                                     .intermediate_size = 6144,
+                                                     .vocab_size = 200192,
+                                                     .num_experts = 64,
+                                                     .num_experts_per_tok = 6,
+                                                     .num_shared_experts = 2,
+                                                     .moe_intermediate_size = 1408,
+                                                     .routed_scaling_factor = 1.0}};
 
 static const apr_hparams assumes = {.norm_topk_prob = true, .use_qk_norm = true, .scales_embeddings = true};
 

@@ -16,7 +16,7 @@ static const apr_family_config cohere2 = {
     .sliding_window = 4096,
     .full_every = 4,
     .rms_norm_eps = 1e-5,
-    .defaults = {{"logit_scale", 0.0625}, {"num_heads", 64}, {"intermediate_size", 22528}, {"vocab_size", 256000}}};
+    .defaults = {.logit_scale = 0.0625, .num_heads = 64, .intermediate_size = 22528, .vocab_size = 256000}};
 
 const apr_family apr_family_cohere2 = {
     .name = "cohere2",
@@ -41,7 +41,7 @@ static const apr_family_config cohere = {
     .max_position_embeddings = 8192,
     .rms_norm_eps = 1e-5,
     .rope_theta = 500000,
-    .defaults = {{"logit_scale", 0.0625}, {"num_heads", 64}, {"intermediate_size", 22528}, {"vocab_size", 256000}}};
+    .defaults = {.logit_scale = 0.0625, .num_heads = 64, .intermediate_size = 22528, .vocab_size = 256000}};
 
 const apr_family apr_family_cohere = {.name = "cohere",
                                       .types = {{"cohere", "CohereForCausalLM"}},

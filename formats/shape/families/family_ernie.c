@@ -19,14 +19,14 @@ static const apr_family_config ernie4_5_moe = {.activation = "silu",
                                                .max_position_embeddings = 131072,
                                                .rms_norm_eps = 1e-5,
                                                .rope_theta = 500000,
-                                               .defaults = {{"num_heads", 20},
-                                                            {"intermediate_size", 12288},
-                                                            {"vocab_size", 103424},
-                                                            {"num_experts", 64},
-                                                            {"num_experts_per_tok", 6},
-                                                            {"moe_intermediate_size", 1536},
-                                                            {"num_shared_experts", 2},
-                                                            {"moe_norm_min", 1e-12}}};
+                                               .defaults = {.num_heads = 20,
+                                                            .intermediate_size = 12288,
+                                                            .vocab_size = 103424,
+                                                            .num_experts = 64,
+                                                            .num_experts_per_tok = 6,
+                                                            .moe_intermediate_size = 1536,
+                                                            .num_shared_experts = 2,
+                                                            .moe_norm_min = 1e-12}};
 
 /* llama.cpp uses 6.1e-5 as the least sum. */
 static const apr_hparams assumes = {.norm_topk_prob = true, .moe_norm_min = 1e-12};
@@ -56,7 +56,7 @@ static const apr_family_config ernie4_5 = {.activation = "silu",
                                            .max_position_embeddings = 131072,
                                            .rms_norm_eps = 1e-5,
                                            .rope_theta = 500000,
-                                           .defaults = {{"num_heads", 16}, {"intermediate_size", 3072}, {"vocab_size", 103424}}};
+                                           .defaults = {.num_heads = 16, .intermediate_size = 3072, .vocab_size = 103424}};
 
 const apr_family apr_family_ernie4_5 = {.name = "ernie4_5",
                                         .types = {{"ernie4_5", "Ernie4_5ForCausalLM"}},

@@ -11,8 +11,7 @@ static const apr_tensor_rule tensors[] = {
     .activation = "silu", .window = APR_WINDOW_PATTERN, .positions = APR_POSITIONS_WINDOW, .num_kv_heads = 32, .sliding_window = 4096, \
     .full_every = 4, .max_position_embeddings = 2048, .rms_norm_eps = 1e-5
 
-#define SIZES \
-    {"num_heads", 32}, {"intermediate_size", 16384}, { "vocab_size", 102400 }
+#define SIZES .num_heads = 32, .intermediate_size = 16384, .vocab_size = 102400
 
 static const apr_family_config exaone4 = {WINDOWS, .defaults = {SIZES}};
 
@@ -47,14 +46,8 @@ static const apr_family_config exaone_moe = {
     .computes = APR_NAMES("n_group", "routed_scaling_factor", "first_k_dense_replace", "mlp_layer_types", "use_qk_norm"),
     .flags_on = APR_FLAG(norm_topk_prob),
     .flags_always = APR_FLAG(use_qk_norm),
-    .defaults = {SIZES,
-                 {"num_experts", 64},
-                 {"num_experts_per_tok", 8},
-                 {"num_shared_experts", 1},
-                 {"moe_intermediate_size", 1024},
-                 {"num_expert_groups", 1},
-                 {"num_expert_groups_used", 1},
-                 {"routed_scaling_factor", 2.5}}};
+    .defaults = {SIZES, .num_experts = 64, .num_experts_per_tok = 8, .num_shared_experts = 1, .moe_intermediate_size = 1024,
+                 .num_expert_groups = 1, .num_expert_groups_used = 1, .routed_scaling_factor = 2.5}};
 
 static const apr_hparams assumes = {.use_qk_norm = true};
 

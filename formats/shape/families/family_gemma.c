@@ -33,12 +33,12 @@ const apr_family apr_family_gemma = {.name = "gemma",
     .flags_on = APR_FLAG(tie_word_embeddings), .num_kv_heads = 4, .head_dim = 256, .sliding_window = 4096, .rms_norm_eps = 1e-6
 
 static const apr_family_config gemma2 = {GEMMA, .window = APR_WINDOW_EVEN, .computes = APR_NAMES(COMPUTES), .max_position_embeddings = 8192,
-                                         .defaults = {{"num_heads", 8},
-                                                      {"intermediate_size", 9216},
-                                                      {"vocab_size", 256000},
-                                                      {"query_pre_attn_scalar", 256},
-                                                      {"attn_logit_softcapping", 50},
-                                                      {"final_logit_softcapping", 30}}};
+                                         .defaults = {.num_heads = 8,
+                                                      .intermediate_size = 9216,
+                                                      .vocab_size = 256000,
+                                                      .query_pre_attn_scalar = 256,
+                                                      .attn_logit_softcapping = 50,
+                                                      .final_logit_softcapping = 30}};
 
 static const apr_hparams gemma2_supposes = {.sliding_window = 4096};
 
@@ -65,8 +65,7 @@ static const apr_family_config gemma3 = {
     .max_position_embeddings = 131072,
     .full_every = 6,
     .rope_theta = 1e6,
-    .defaults = {
-        {"num_heads", 8}, {"intermediate_size", 9216}, {"vocab_size", 262208}, {"query_pre_attn_scalar", 256}, {"rope_theta_local", 1e4}}};
+    .defaults = {.num_heads = 8, .intermediate_size = 9216, .vocab_size = 262208, .query_pre_attn_scalar = 256, .rope_theta_local = 1e4}};
 
 static const apr_hparams gemma3_supposes = {.rope_theta_local = 10000};
 

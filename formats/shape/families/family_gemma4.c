@@ -131,12 +131,12 @@ static const apr_family_config gemma4 = {
     .full_every = 6,
     .rms_norm_eps = 1e-6,
     .rope_theta = 1e6,
-    .defaults = {{"num_heads", 8},
-                 {"intermediate_size", 9216},
-                 {"vocab_size", 262144},
-                 {"per_layer_input_size", 256},
-                 {"global_head_dim", 512},
-                 {"rope_theta_local", 1e4}},
+    .defaults = {.num_heads = 8,
+                 .intermediate_size = 9216,
+                 .vocab_size = 262144,
+                 .per_layer_input_size = 256,
+                 .global_head_dim = 512,
+                 .rope_theta_local = 1e4},
     .rope = &rope};
 
 static const apr_hparams assumes = {.rope_theta_local = 10000, .norm_topk_prob = true};

@@ -11,7 +11,7 @@ static const apr_family_config glm4 = {.activation = "silu",
                                        .max_position_embeddings = 131072,
                                        .rms_norm_eps = 1.5625e-07,
                                        .partial_rotary_factor = 0.5,
-                                       .defaults = {{"num_heads", 32}, {"intermediate_size", 13696}, {"vocab_size", 151552}}};
+                                       .defaults = {.num_heads = 32, .intermediate_size = 13696, .vocab_size = 151552}};
 
 /* Gate and up are one matrix in both naming schemes. */
 static const apr_tensor_rule glm4_tensors[] = {
@@ -51,16 +51,16 @@ static const apr_family_config glm4_moe = {.activation = "silu",
                                            .num_kv_heads = 8,
                                            .max_position_embeddings = 131072,
                                            .partial_rotary_factor = 0.5,
-                                           .defaults = {{"num_heads", 96},
-                                                        {"intermediate_size", 10944},
-                                                        {"vocab_size", 151552},
-                                                        {"num_experts", 128},
-                                                        {"num_experts_per_tok", 8},
-                                                        {"moe_intermediate_size", 1408},
-                                                        {"num_shared_experts", 1},
-                                                        {"num_expert_groups", 1},
-                                                        {"num_expert_groups_used", 1},
-                                                        {"routed_scaling_factor", 1.0}}};
+                                           .defaults = {.num_heads = 96,
+                                                        .intermediate_size = 10944,
+                                                        .vocab_size = 151552,
+                                                        .num_experts = 128,
+                                                        .num_experts_per_tok = 8,
+                                                        .moe_intermediate_size = 1408,
+                                                        .num_shared_experts = 1,
+                                                        .num_expert_groups = 1,
+                                                        .num_expert_groups_used = 1,
+                                                        .routed_scaling_factor = 1.0}};
 
 const apr_family apr_family_glm4_moe = {
     .name = "glm4_moe",
@@ -84,21 +84,21 @@ static const apr_family_config glm4_moe_lite = {.activation = "silu",
                                                 .requires = APR_NAMES("rope_interleave"),
                                                 .num_kv_heads = 20,
                                                 .max_position_embeddings = 202752,
-                                                .defaults = {{"num_heads", 20},
-                                                             {"intermediate_size", 10240},
-                                                             {"vocab_size", 154880},
-                                                             {"q_lora_rank", 768},
-                                                             {"kv_lora_rank", 512},
-                                                             {"qk_nope_head_dim", 192},
-                                                             {"qk_rope_head_dim", 64},
-                                                             {"v_head_dim", 256},
-                                                             {"num_experts", 64},
-                                                             {"num_experts_per_tok", 4},
-                                                             {"moe_intermediate_size", 1536},
-                                                             {"num_shared_experts", 1},
-                                                             {"num_expert_groups", 1},
-                                                             {"num_expert_groups_used", 1},
-                                                             {"routed_scaling_factor", 1.8}}};
+                                                .defaults = {.num_heads = 20,
+                                                             .intermediate_size = 10240,
+                                                             .vocab_size = 154880,
+                                                             .q_lora_rank = 768,
+                                                             .kv_lora_rank = 512,
+                                                             .qk_nope_head_dim = 192,
+                                                             .qk_rope_head_dim = 64,
+                                                             .v_head_dim = 256,
+                                                             .num_experts = 64,
+                                                             .num_experts_per_tok = 4,
+                                                             .moe_intermediate_size = 1536,
+                                                             .num_shared_experts = 1,
+                                                             .num_expert_groups = 1,
+                                                             .num_expert_groups_used = 1,
+                                                             .routed_scaling_factor = 1.8}};
 
 /* The size of the vocabulary distinguishes it from a deepseek, as in llama.cpp. */
 const apr_family apr_family_glm4_moe_lite = {.name = "glm4_moe_lite",
@@ -127,15 +127,15 @@ static const apr_family_config solar_open = {.activation = "silu",
                                              .rms_norm_eps = 1e-5,
                                              .rope_theta = 1e6,
                                              .partial_rotary_factor = 1.0,
-                                             .defaults = {{"num_heads", 64},
-                                                          {"vocab_size", 196608},
-                                                          {"num_experts", 128},
-                                                          {"num_experts_per_tok", 8},
-                                                          {"moe_intermediate_size", 1280},
-                                                          {"num_shared_experts", 1},
-                                                          {"num_expert_groups", 1},
-                                                          {"num_expert_groups_used", 1},
-                                                          {"routed_scaling_factor", 1.0}}};
+                                             .defaults = {.num_heads = 64,
+                                                          .vocab_size = 196608,
+                                                          .num_experts = 128,
+                                                          .num_experts_per_tok = 8,
+                                                          .moe_intermediate_size = 1280,
+                                                          .num_shared_experts = 1,
+                                                          .num_expert_groups = 1,
+                                                          .num_expert_groups_used = 1,
+                                                          .routed_scaling_factor = 1.0}};
 
 #define SETS                                                                                   \
     .sets = {&apr_tensors_ends,  &apr_tensors_attention, &apr_tensors_qk_norm,       FFN_NORM, \
@@ -173,13 +173,13 @@ static const apr_family_config dots1 = {
     .sliding_window = 4096,
     .max_window_layers = 62,
     .rms_norm_eps = 1e-6,
-    .defaults = {{"num_heads", 32},
-                 {"intermediate_size", 10944},
-                 {"vocab_size", 152064},
-                 {"moe_intermediate_size", 1408},
-                 {"num_expert_groups", 1},
-                 {"num_expert_groups_used", 1},
-                 {"routed_scaling_factor", 1.0}}};
+    .defaults = {.num_heads = 32,
+                 .intermediate_size = 10944,
+                 .vocab_size = 152064,
+                 .moe_intermediate_size = 1408,
+                 .num_expert_groups = 1,
+                 .num_expert_groups_used = 1,
+                 .routed_scaling_factor = 1.0}};
 
 static const apr_hparams dots1_assumes = {.use_qk_norm = true};
 

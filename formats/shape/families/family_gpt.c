@@ -35,7 +35,7 @@ static const apr_family_config starcoder2 = {
     .num_kv_heads = 2,
     .max_position_embeddings = 4096,
     .rms_norm_eps = 1e-5,
-    .defaults = {{"num_heads", 24}, {"intermediate_size", 12288}, {"vocab_size", 49152}},
+    .defaults = {.num_heads = 24, .intermediate_size = 12288, .vocab_size = 49152},
     .settle = settle_biases};
 
 const apr_family apr_family_starcoder2 = {
@@ -111,7 +111,7 @@ static const apr_family_config gpt_neox = {
     .max_position_embeddings = 2048,
     .rms_norm_eps = 1e-5,
     .partial_rotary_factor = 0.25,
-    .defaults = {{"num_heads", 64}, {"intermediate_size", 24576}, {"vocab_size", 50432}},
+    .defaults = {.num_heads = 64, .intermediate_size = 24576, .vocab_size = 50432},
     .settle_layers = settle_gpt_neox};
 
 const apr_family apr_family_gpt_neox = {
@@ -208,7 +208,7 @@ static const apr_family_config gpt2 = {.activation = "gelu_pytorch_tanh",
                                        .flags_on = APR_FLAG(tie_word_embeddings),
                                        .max_position_embeddings = 1024,
                                        .rms_norm_eps = 1e-5,
-                                       .defaults = {{"num_heads", 12}, {"vocab_size", 50257}},
+                                       .defaults = {.num_heads = 12, .vocab_size = 50257},
                                        .settle = settle_gpt2};
 
 const apr_family apr_family_gpt2 = {
@@ -265,7 +265,7 @@ static const apr_family_config opt = {
     .flags_on = APR_FLAG(attention_bias) | APR_FLAG(tie_word_embeddings),
     .max_position_embeddings = 2048,
     .rms_norm_eps = 1e-5,
-    .defaults = {{"num_heads", 12}, {"intermediate_size", 3072}, {"vocab_size", 50272}},
+    .defaults = {.num_heads = 12, .intermediate_size = 3072, .vocab_size = 50272},
     .settle = settle_biases};
 
 const apr_family apr_family_opt = {

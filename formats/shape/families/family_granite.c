@@ -42,8 +42,7 @@ static const apr_tensor_form hybrid_forms[] = {
 
 #define MULTIPLIERS "attention_multiplier", "residual_multiplier", "embedding_multiplier", "logits_scaling"
 
-#define MULTIPLIERS_ABSENT \
-    {"embedding_multiplier", 1}, {"logits_scaling", 1}, {"residual_multiplier", 1}, { "attention_multiplier", 1 }
+#define MULTIPLIERS_ABSENT .embedding_multiplier = 1, .logits_scaling = 1, .residual_multiplier = 1, .attention_multiplier = 1
 
 static const apr_family_config granite = {
     .activation = "silu",
@@ -51,7 +50,7 @@ static const apr_family_config granite = {
     .computes = APR_NAMES(MULTIPLIERS),
     .max_position_embeddings = 2048,
     .rms_norm_eps = 1e-6,
-    .defaults = {{"num_heads", 32}, {"intermediate_size", 11008}, {"vocab_size", 32000}, MULTIPLIERS_ABSENT}};
+    .defaults = {.num_heads = 32, .intermediate_size = 11008, .vocab_size = 32000, MULTIPLIERS_ABSENT}};
 
 #define KEYS                                                                                                                              \
     APR_KEY(vocab_size), APR_KEY(rotary_dim), APR_KEY(attention_multiplier), APR_KEY(embedding_multiplier), APR_KEY(residual_multiplier), \
@@ -85,17 +84,17 @@ static const apr_family_config granitemoehybrid = {.activation = "silu",
                                                    .accepts = {{"position_embedding_type", APR_NAMES("rope", "nope")}},
                                                    .max_position_embeddings = 2048,
                                                    .rms_norm_eps = 1e-6,
-                                                   .defaults = {{"num_heads", 32},
-                                                                {"intermediate_size", 11008},
-                                                                {"vocab_size", 32000},
+                                                   .defaults = {.num_heads = 32,
+                                                                .intermediate_size = 11008,
+                                                                .vocab_size = 32000,
                                                                 MULTIPLIERS_ABSENT,
-                                                                {"num_experts", 8},
-                                                                {"num_experts_per_tok", 2},
-                                                                {"shared_expert_intermediate_size", 1024},
-                                                                {"linear_num_value_heads", 128},
-                                                                {"linear_num_key_heads", 1},
-                                                                {"linear_key_head_dim", 256},
-                                                                {"linear_conv_kernel_dim", 4}}};
+                                                                .num_experts = 8,
+                                                                .num_experts_per_tok = 2,
+                                                                .shared_expert_intermediate_size = 1024,
+                                                                .linear_num_value_heads = 128,
+                                                                .linear_num_key_heads = 1,
+                                                                .linear_key_head_dim = 256,
+                                                                .linear_conv_kernel_dim = 4}};
 
 const apr_family apr_family_granitemoehybrid = {
     .name = "granitemoehybrid",
@@ -122,12 +121,8 @@ static const apr_family_config granitemoe = {
     .computes = APR_NAMES(MULTIPLIERS),
     .max_position_embeddings = 2048,
     .rms_norm_eps = 1e-6,
-    .defaults = {{"num_heads", 32},
-                 {"intermediate_size", 11008},
-                 {"vocab_size", 32000},
-                 MULTIPLIERS_ABSENT,
-                 {"num_experts", 8},
-                 {"num_experts_per_tok", 2}}};
+    .defaults = {
+        .num_heads = 32, .intermediate_size = 11008, .vocab_size = 32000, MULTIPLIERS_ABSENT, .num_experts = 8, .num_experts_per_tok = 2}};
 
 const apr_family apr_family_granitemoe = {
     .name = "granitemoe",

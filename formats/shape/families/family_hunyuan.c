@@ -25,12 +25,12 @@ static const apr_family_config hunyuan_v1_moe = {.activation = "silu",
                                                  .flags_always = APR_FLAG(norm_topk_prob),
                                                  .max_position_embeddings = 2048,
                                                  .rms_norm_eps = 1e-5,
-                                                 .defaults = {{"num_heads", 32},
-                                                              {"intermediate_size", 11008},
-                                                              {"vocab_size", 290943},
-                                                              {"num_experts", 1},
-                                                              {"num_experts_per_tok", 1},
-                                                              {"num_shared_experts", 1}}};
+                                                 .defaults = {.num_heads = 32,
+                                                              .intermediate_size = 11008,
+                                                              .vocab_size = 290943,
+                                                              .num_experts = 1,
+                                                              .num_experts_per_tok = 1,
+                                                              .num_shared_experts = 1}};
 
 static const apr_hparams assumes = {.norm_topk_prob = true};
 
@@ -65,7 +65,7 @@ static const apr_family_config hunyuan_v1_dense = {.activation = "silu",
                                                    .settle = settle_one_expert,
                                                    .max_position_embeddings = 2048,
                                                    .rms_norm_eps = 1e-5,
-                                                   .defaults = {{"num_heads", 32}, {"intermediate_size", 11008}, {"vocab_size", 290943}}};
+                                                   .defaults = {.num_heads = 32, .intermediate_size = 11008, .vocab_size = 290943}};
 
 const apr_family apr_family_hunyuan_v1_dense = {
     .name = "hunyuan_v1_dense",
@@ -116,14 +116,14 @@ static const apr_family_config hy_v3 = {
     .max_position_embeddings = 131072,
     .rms_norm_eps = 1e-5,
     .rope_theta = 11158840,
-    .defaults = {{"num_heads", 64},
-                 {"intermediate_size", 13312},
-                 {"vocab_size", 120832},
-                 {"num_experts", 192},
-                 {"num_experts_per_tok", 8},
-                 {"num_shared_experts", 1},
-                 {"moe_intermediate_size", 1536},
-                 {"routed_scaling_factor", 2.826}}};
+    .defaults = {.num_heads = 64,
+                 .intermediate_size = 13312,
+                 .vocab_size = 120832,
+                 .num_experts = 192,
+                 .num_experts_per_tok = 8,
+                 .num_shared_experts = 1,
+                 .moe_intermediate_size = 1536,
+                 .routed_scaling_factor = 2.826}};
 
 static const apr_hparams hy_v3_assumes = {.norm_topk_prob = true, .use_qk_norm = true};
 

@@ -84,7 +84,7 @@ static const apr_family_config lfm2 = {
     .settle = settle_width,
     .put_own = put_width,
     .flags_on = APR_FLAG(tie_word_embeddings),
-    .defaults = {{"num_heads", 32}, {"intermediate_size", 12288}, {"vocab_size", 65536}, {"linear_conv_kernel_dim", 3}}};
+    .defaults = {.num_heads = 32, .intermediate_size = 12288, .vocab_size = 65536, .linear_conv_kernel_dim = 3}};
 
 const apr_family apr_family_lfm2 = {
     .name = "lfm2",
@@ -103,14 +103,14 @@ static const apr_family_config lfm2_moe = {CONFIG,
                                            .computes = APR_NAMES("routed_scaling_factor"),
                                            .requires = APR_NAMES("use_expert_bias"),
                                            .flags_on = APR_FLAG(tie_word_embeddings) | APR_FLAG(norm_topk_prob),
-                                           .defaults = {{"num_heads", 32},
-                                                        {"intermediate_size", 7168},
-                                                        {"vocab_size", 65536},
-                                                        {"linear_conv_kernel_dim", 3},
-                                                        {"num_experts", 32},
-                                                        {"num_experts_per_tok", 4},
-                                                        {"moe_intermediate_size", 1792},
-                                                        {"routed_scaling_factor", 1.0}},
+                                           .defaults = {.num_heads = 32,
+                                                        .intermediate_size = 7168,
+                                                        .vocab_size = 65536,
+                                                        .linear_conv_kernel_dim = 3,
+                                                        .num_experts = 32,
+                                                        .num_experts_per_tok = 4,
+                                                        .moe_intermediate_size = 1792,
+                                                        .routed_scaling_factor = 1.0},
                                            .dense_key = "num_dense_layers",
                                            .n_dense = 2};
 

@@ -23,7 +23,7 @@ static const apr_family_config llama = {
     .refuses = APR_NAMES("partial_rotary_factor", "sliding_window", "layer_types", "num_local_experts", "num_experts"),
     .max_position_embeddings = 2048,
     .rms_norm_eps = 1e-6,
-    .defaults = {{"hidden_size", 4096}, {"num_layers", 32}, {"num_heads", 32}, {"intermediate_size", 11008}, {"vocab_size", 32000}}};
+    .defaults = {.hidden_size = 4096, .num_layers = 32, .num_heads = 32, .intermediate_size = 11008, .vocab_size = 32000}};
 
 const apr_family apr_family_llama = {.name = "llama", .types = {{"llama", "LlamaForCausalLM"}}, .config = &llama, COMMON};
 
@@ -37,7 +37,7 @@ static const apr_family_config mistral = {
     .max_position_embeddings = 131072,
     .sliding_window = 4096,
     .rms_norm_eps = 1e-6,
-    .defaults = {{"hidden_size", 4096}, {"num_layers", 32}, {"num_heads", 32}, {"intermediate_size", 14336}, {"vocab_size", 32000}}};
+    .defaults = {.hidden_size = 4096, .num_layers = 32, .num_heads = 32, .intermediate_size = 14336, .vocab_size = 32000}};
 
 const apr_family apr_family_mistral = {.name = "mistral", .types = {{"mistral", "MistralForCausalLM"}}, .config = &mistral, COMMON};
 
@@ -91,7 +91,7 @@ static const apr_family_config arcee = {.activation = "relu2",
                                         .refuses = APR_NAMES(LLAMA_KEYS),
                                         .max_position_embeddings = 4096,
                                         .rms_norm_eps = 1e-5,
-                                        .defaults = {{"num_heads", 32}, {"intermediate_size", 18432}, {"vocab_size", 32000}}};
+                                        .defaults = {.num_heads = 32, .intermediate_size = 18432, .vocab_size = 32000}};
 
 const apr_family apr_family_arcee = {
     .name = "arcee", .types = {{"arcee", "ArceeForCausalLM"}}, .ggml = "arcee", .config = &arcee, KEYS, SETS};

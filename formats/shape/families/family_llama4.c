@@ -67,16 +67,16 @@ static const apr_family_config llama4 = {.activation = "silu",
                                          .max_position_embeddings = 131072,
                                          .rms_norm_eps = 1e-5,
                                          .rope_theta = 500000,
-                                         .defaults = {{"num_heads", 40},
-                                                      {"intermediate_size", 16384},
-                                                      {"vocab_size", 202048},
-                                                      {"moe_intermediate_size", 8192},
-                                                      {"shared_expert_intermediate_size", 8192},
-                                                      {"num_experts", 16},
-                                                      {"num_experts_per_tok", 1},
-                                                      {"attention_chunk_size", 8192},
-                                                      {"attn_temperature", 0.1},
-                                                      {"attn_temperature_length", 8192}}};
+                                         .defaults = {.num_heads = 40,
+                                                      .intermediate_size = 16384,
+                                                      .vocab_size = 202048,
+                                                      .moe_intermediate_size = 8192,
+                                                      .shared_expert_intermediate_size = 8192,
+                                                      .num_experts = 16,
+                                                      .num_experts_per_tok = 1,
+                                                      .attention_chunk_size = 8192,
+                                                      .attn_temperature = 0.1,
+                                                      .attn_temperature_length = 8192}};
 
 static const apr_hparams assumes = {
     .attention_chunk_size = 8192, .attn_temperature = 0.1, .attn_temperature_length = 8192, .use_qk_norm = true};

@@ -59,12 +59,12 @@ static const apr_family_config mamba2 = {.activation = "silu",
                                                        {"rope_theta", ""}},
                                          .max_position_embeddings = 1 << 20,
                                          .rms_norm_eps = 1e-5,
-                                         .defaults = {{"vocab_size", 32768},
-                                                      {"linear_num_value_heads", 128},
-                                                      {"linear_value_head_dim", 64},
-                                                      {"linear_num_key_heads", 8},
-                                                      {"linear_key_head_dim", 128},
-                                                      {"linear_conv_kernel_dim", 4}}};
+                                         .defaults = {.vocab_size = 32768,
+                                                      .linear_num_value_heads = 128,
+                                                      .linear_value_head_dim = 64,
+                                                      .linear_num_key_heads = 8,
+                                                      .linear_key_head_dim = 128,
+                                                      .linear_conv_kernel_dim = 4}};
 
 const apr_family apr_family_mamba2 = {.name = "mamba2",
                                       .types = {{"mamba2", "Mamba2ForCausalLM"}},
@@ -120,12 +120,9 @@ static const apr_tensor_rule bamba_tensors[] = {
     {                                                                                                                                  \
         "linear_conv_kernel_dim", "mamba_d_conv"                                                                                       \
     }
-#define MAMBA_DEFAULTS                                                                                                                     \
-    {"num_heads", 32}, {"intermediate_size", 14336}, {"vocab_size", 128000}, {"linear_num_value_heads", 128}, {"linear_num_key_heads", 1}, \
-        {"linear_key_head_dim", 256},                                                                                                      \
-    {                                                                                                                                      \
-        "linear_conv_kernel_dim", 4                                                                                                        \
-    }
+#define MAMBA_DEFAULTS                                                                                                           \
+    .num_heads = 32, .intermediate_size = 14336, .vocab_size = 128000, .linear_num_value_heads = 128, .linear_num_key_heads = 1, \
+    .linear_key_head_dim = 256, .linear_conv_kernel_dim = 4
 
 static const apr_family_config bamba = {.activation = "silu",
                                         .layer_types = APR_NAMES("linear_attention", "full_attention", "mamba", "attention"),

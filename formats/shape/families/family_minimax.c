@@ -15,7 +15,7 @@ static const apr_family_config minimax_m2 = {
     .max_position_embeddings = 196608,
     .rms_norm_eps = 1e-6,
     .rope_theta = 5e6,
-    .defaults = {{"num_heads", 48}, {"intermediate_size", 1536}, {"vocab_size", 200064}, {"num_experts", 256}, {"num_experts_per_tok", 8}}};
+    .defaults = {.num_heads = 48, .intermediate_size = 1536, .vocab_size = 200064, .num_experts = 256, .num_experts_per_tok = 8}};
 
 static const apr_hparams assumes = {.norm_topk_prob = true, .use_qk_norm = true};
 

@@ -13,7 +13,7 @@ static const apr_family_config config = {
     .max_position_embeddings = 131072,
     .rms_norm_eps = 1e-5,
     .rope_theta = 1e6,
-    .defaults = {{"num_heads", 32}, {"intermediate_size", 14336}, {"vocab_size", 32000}, {"num_experts", 8}, {"num_experts_per_tok", 2}}};
+    .defaults = {.num_heads = 32, .intermediate_size = 14336, .vocab_size = 32000, .num_experts = 8, .num_experts_per_tok = 2}};
 
 static const apr_hparams assumes = {.norm_topk_prob = true};
 

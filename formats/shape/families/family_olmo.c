@@ -11,7 +11,7 @@ static const apr_family_config olmo2 = {.activation = "silu",
                                         .attention_bias = APR_BIAS_WHEN_STATED,
                                         .max_position_embeddings = 2048,
                                         .rms_norm_eps = 1e-5,
-                                        .defaults = {{"num_heads", 32}, {"intermediate_size", 11008}, {"vocab_size", 50304}}};
+                                        .defaults = {.num_heads = 32, .intermediate_size = 11008, .vocab_size = 50304}};
 
 #define KEYS                                                                                                                              \
     .more_keys = {APR_KEY(sliding_window), APR_KEY(sliding_window_pattern)}, .full_every = 4, .omits_head_dim = true, .has_window = true, \
@@ -35,7 +35,7 @@ static const apr_family_config olmo3 = {.activation = "silu",
                                         .full_every = 4,
                                         .rms_norm_eps = 1e-5,
                                         .rope_theta = 500000,
-                                        .defaults = {{"num_heads", 32}, {"intermediate_size", 11008}, {"vocab_size", 50304}}};
+                                        .defaults = {.num_heads = 32, .intermediate_size = 11008, .vocab_size = 50304}};
 
 /* A file of ggml's olmo2 with a window is an olmo3. */
 const apr_family apr_family_olmo3 = {.name = "olmo3",
@@ -51,7 +51,7 @@ static const apr_family_config olmoe = {
     .ff_is_expert = true,
     .max_position_embeddings = 4096,
     .rms_norm_eps = 1e-5,
-    .defaults = {{"num_heads", 16}, {"intermediate_size", 2048}, {"vocab_size", 50304}, {"num_experts", 64}, {"num_experts_per_tok", 8}}};
+    .defaults = {.num_heads = 16, .intermediate_size = 2048, .vocab_size = 50304, .num_experts = 64, .num_experts_per_tok = 8}};
 
 const apr_family apr_family_olmoe = {
     .name = "olmoe",

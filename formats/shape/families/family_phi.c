@@ -14,7 +14,7 @@ static const apr_family_config config = {.activation = "silu",
                                          .refuses = APR_NAMES("attention_bias"),
                                          .max_position_embeddings = 4096,
                                          .rms_norm_eps = 1e-5,
-                                         .defaults = {{"num_heads", 32}, {"intermediate_size", 8192}, {"vocab_size", 32064}}};
+                                         .defaults = {.num_heads = 32, .intermediate_size = 8192, .vocab_size = 32064}};
 
 const apr_family apr_family_phi3 = {
     .name = "phi3",
@@ -66,7 +66,7 @@ static const apr_family_config phi = {
     .max_position_embeddings = 2048,
     .rms_norm_eps = 1e-5,
     .partial_rotary_factor = 0.5,
-    .defaults = {{"num_heads", 32}, {"intermediate_size", 8192}, {"vocab_size", 51200}}};
+    .defaults = {.num_heads = 32, .intermediate_size = 8192, .vocab_size = 51200}};
 
 const apr_family apr_family_phi = {
     .name = "phi",

@@ -27,12 +27,9 @@
                           "mlp_only_layers"),                                                                                         \
     .head_dim = 256, .max_position_embeddings = 32768, .rms_norm_eps = 1e-6, .partial_rotary_factor = 0.25
 
-#define LINEAR                                                                                                                   \
-    {"full_attention_interval", 4}, {"linear_conv_kernel_dim", 4}, {"linear_key_head_dim", 128}, {"linear_value_head_dim", 128}, \
-        {"linear_num_key_heads", 16},                                                                                            \
-    {                                                                                                                            \
-        "linear_num_value_heads", 32                                                                                             \
-    }
+#define LINEAR                                                                                                           \
+    .full_attention_interval = 4, .linear_conv_kernel_dim = 4, .linear_key_head_dim = 128, .linear_value_head_dim = 128, \
+    .linear_num_key_heads = 16, .linear_num_value_heads = 32
 
 #define DELTA "model.layers.{}.linear_attn."
 
@@ -78,18 +75,17 @@ static const apr_tensor_form key_head_forms[] = {
       {DELTA "in_proj_v.weight", {{APR_STEP_TAKE, {1, 1, APR_OF_TWICE_KEYS, APR_OF_VALUES}}}}}},
 };
 
-#define EXPERTS(n, used) \
-    {"num_experts", n}, {"num_experts_per_tok", used}, {"moe_intermediate_size", 512}, { "shared_expert_intermediate_size", 512 }
+#define EXPERTS(n, used) .num_experts = n, .num_experts_per_tok = used, .moe_intermediate_size = 512, .shared_expert_intermediate_size = 512
 
 static const apr_family_config qwen3_next = {
     CONFIG, .experts = APR_EXPERTS_BY_STEP, .flags_on = APR_FLAG(norm_topk_prob), .num_kv_heads = 2,
-    .defaults = {LINEAR, {"num_heads", 16}, {"intermediate_size", 5632}, {"vocab_size", 151936}, EXPERTS(512, 10)}};
+    .defaults = {LINEAR, .num_heads = 16, .intermediate_size = 5632, .vocab_size = 151936, EXPERTS(512, 10)}};
 
 static const apr_family_config qwen3_5 = {CONFIG, .num_kv_heads = 4,
-                                          .defaults = {LINEAR, {"num_heads", 16}, {"intermediate_size", 12288}, {"vocab_size", 248320}}};
+                                          .defaults = {LINEAR, .num_heads = 16, .intermediate_size = 12288, .vocab_size = 248320}};
 
 static const apr_family_config qwen3_5_moe = {CONFIG, .flags_always = APR_FLAG(norm_topk_prob), .num_kv_heads = 2,
-                                              .defaults = {LINEAR, {"num_heads", 16}, {"vocab_size", 248320}, EXPERTS(256, 8)}};
+                                              .defaults = {LINEAR, .num_heads = 16, .vocab_size = 248320, EXPERTS(256, 8)}};
 
 static const apr_hparams with_experts = {.norm_topk_prob = true};
 
@@ -234,23 +230,23 @@ static const apr_family_config kimi_linear = {.activation = "silu",
                                               .num_kv_heads = 32,
                                               .max_position_embeddings = 1 << 20,
                                               .rms_norm_eps = 1e-5,
-                                              .defaults = {{"num_heads", 32},
-                                                           {"intermediate_size", 9216},
-                                                           {"vocab_size", 163840},
-                                                           {"kv_lora_rank", 512},
-                                                           {"qk_nope_head_dim", 128},
-                                                           {"qk_rope_head_dim", 64},
-                                                           {"v_head_dim", 128},
-                                                           {"num_experts", 256},
-                                                           {"num_experts_per_tok", 8},
-                                                           {"moe_intermediate_size", 1024},
-                                                           {"num_shared_experts", 1},
-                                                           {"num_expert_groups", 1},
-                                                           {"num_expert_groups_used", 1},
-                                                           {"routed_scaling_factor", 2.446},
-                                                           {"linear_num_value_heads", 32},
-                                                           {"linear_value_head_dim", 128},
-                                                           {"linear_conv_kernel_dim", 4}},
+                                              .defaults = {.num_heads = 32,
+                                                           .intermediate_size = 9216,
+                                                           .vocab_size = 163840,
+                                                           .kv_lora_rank = 512,
+                                                           .qk_nope_head_dim = 128,
+                                                           .qk_rope_head_dim = 64,
+                                                           .v_head_dim = 128,
+                                                           .num_experts = 256,
+                                                           .num_experts_per_tok = 8,
+                                                           .moe_intermediate_size = 1024,
+                                                           .num_shared_experts = 1,
+                                                           .num_expert_groups = 1,
+                                                           .num_expert_groups_used = 1,
+                                                           .routed_scaling_factor = 2.446,
+                                                           .linear_num_value_heads = 32,
+                                                           .linear_value_head_dim = 128,
+                                                           .linear_conv_kernel_dim = 4},
                                               .settle = settle_kimi,
                                               .settle_layers = settle_kimi_layers};
 
@@ -356,23 +352,23 @@ static const apr_family_config bailing_hybrid = {
     .max_position_embeddings = 262144,
     .rms_norm_eps = 1e-6,
     .rope_theta = 6e6,
-    .defaults = {{"num_heads", 32},
-                 {"intermediate_size", 6144},
-                 {"vocab_size", 157184},
-                 {"kv_lora_rank", 512},
-                 {"qk_nope_head_dim", 128},
-                 {"qk_rope_head_dim", 64},
-                 {"v_head_dim", 128},
-                 {"num_experts", 512},
-                 {"num_experts_per_tok", 8},
-                 {"moe_intermediate_size", 768},
-                 {"num_shared_experts", 1},
-                 {"num_expert_groups", 8},
-                 {"num_expert_groups_used", 4},
-                 {"routed_scaling_factor", 2.5},
-                 {"linear_num_value_heads", 32},
-                 {"linear_value_head_dim", 128},
-                 {"linear_conv_kernel_dim", 4}},
+    .defaults = {.num_heads = 32,
+                 .intermediate_size = 6144,
+                 .vocab_size = 157184,
+                 .kv_lora_rank = 512,
+                 .qk_nope_head_dim = 128,
+                 .qk_rope_head_dim = 64,
+                 .v_head_dim = 128,
+                 .num_experts = 512,
+                 .num_experts_per_tok = 8,
+                 .moe_intermediate_size = 768,
+                 .num_shared_experts = 1,
+                 .num_expert_groups = 8,
+                 .num_expert_groups_used = 4,
+                 .routed_scaling_factor = 2.5,
+                 .linear_num_value_heads = 32,
+                 .linear_value_head_dim = 128,
+                 .linear_conv_kernel_dim = 4},
     .settle = settle_ling,
     .settle_layers = settle_ling_layers,
     .put_own = put_bound};

@@ -20,13 +20,13 @@ static const apr_family_config qwen2_moe = {CONFIG,
                                             .computes = APR_NAMES("decoder_sparse_step", "mlp_only_layers"),
                                             .refuses = APR_NAMES("use_sliding_window"),
                                             .num_kv_heads = 16,
-                                            .defaults = {{"num_heads", 16},
-                                                         {"intermediate_size", 5632},
-                                                         {"vocab_size", 151936},
-                                                         {"num_experts", 60},
-                                                         {"num_experts_per_tok", 4},
-                                                         {"moe_intermediate_size", 1408},
-                                                         {"shared_expert_intermediate_size", 5632}}};
+                                            .defaults = {.num_heads = 16,
+                                                         .intermediate_size = 5632,
+                                                         .vocab_size = 151936,
+                                                         .num_experts = 60,
+                                                         .num_experts_per_tok = 4,
+                                                         .moe_intermediate_size = 1408,
+                                                         .shared_expert_intermediate_size = 5632}};
 
 const apr_family apr_family_qwen2_moe = {.name = "qwen2_moe",
                                          .types = {{"qwen2_moe", "Qwen2MoeForCausalLM"}},
@@ -46,12 +46,12 @@ static const apr_hparams qwen3_moe_supposes = {.norm_topk_prob = true};
     .refuses = APR_NAMES("use_sliding_window")
 
 static const apr_family_config qwen3_moe = {CONFIG, QWEN3_WITH(NULL), .num_kv_heads = 4,
-                                            .defaults = {{"num_heads", 32},
-                                                         {"intermediate_size", 6144},
-                                                         {"vocab_size", 151936},
-                                                         {"num_experts", 128},
-                                                         {"num_experts_per_tok", 8},
-                                                         {"moe_intermediate_size", 768}}};
+                                            .defaults = {.num_heads = 32,
+                                                         .intermediate_size = 6144,
+                                                         .vocab_size = 151936,
+                                                         .num_experts = 128,
+                                                         .num_experts_per_tok = 8,
+                                                         .moe_intermediate_size = 768}};
 
 const apr_family apr_family_qwen3_moe = {.name = "qwen3_moe",
                                          .types = {{"qwen3_moe", "Qwen3MoeForCausalLM"}},
@@ -65,12 +65,12 @@ static const apr_family_config qwen3_vl_moe = {CONFIG,
                                                .flags_on = APR_FLAG(norm_topk_prob) | APR_FLAG(tie_word_embeddings),
                                                .num_kv_heads = 16,
                                                .rope_theta = 500000,
-                                               .defaults = {{"num_heads", 16},
-                                                            {"intermediate_size", 5632},
-                                                            {"vocab_size", 151936},
-                                                            {"num_experts", 60},
-                                                            {"num_experts_per_tok", 4},
-                                                            {"moe_intermediate_size", 1408}}};
+                                               .defaults = {.num_heads = 16,
+                                                            .intermediate_size = 5632,
+                                                            .vocab_size = 151936,
+                                                            .num_experts = 60,
+                                                            .num_experts_per_tok = 4,
+                                                            .moe_intermediate_size = 1408}};
 
 /* Published checkpoints have the experts as [hidden, gate and up] and [width, hidden], transformers 5 transposes both. */
 #define EXPERTS "model.layers.{}.mlp.experts."
@@ -131,13 +131,13 @@ static const apr_family_config mellum = {.activation = "silu",
                                          .sliding_window = 1024,
                                          .rms_norm_eps = 1e-6,
                                          .rope_theta = 500000,
-                                         .defaults = {{"num_heads", 32},
-                                                      {"intermediate_size", 7168},
-                                                      {"vocab_size", 98304},
-                                                      {"num_experts", 64},
-                                                      {"num_experts_per_tok", 8},
-                                                      {"moe_intermediate_size", 896},
-                                                      {"rope_theta_local", 1e4}}};
+                                         .defaults = {.num_heads = 32,
+                                                      .intermediate_size = 7168,
+                                                      .vocab_size = 98304,
+                                                      .num_experts = 64,
+                                                      .num_experts_per_tok = 8,
+                                                      .moe_intermediate_size = 896,
+                                                      .rope_theta_local = 1e4}};
 
 const apr_family apr_family_mellum = {
     .name = "mellum",

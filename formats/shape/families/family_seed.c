@@ -11,7 +11,7 @@ static const apr_family_config seed_oss = {.activation = "silu",
                                            .head_dim = 128,
                                            .max_position_embeddings = 524288,
                                            .rms_norm_eps = 1e-6,
-                                           .defaults = {{"num_heads", 80}, {"intermediate_size", 27648}, {"vocab_size", 155136}}};
+                                           .defaults = {.num_heads = 80, .intermediate_size = 27648, .vocab_size = 155136}};
 
 const apr_family apr_family_seed_oss = {.name = "seed_oss",
                                         .types = {{"seed_oss", "SeedOssForCausalLM"}},

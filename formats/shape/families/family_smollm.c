@@ -12,7 +12,7 @@ static const apr_family_config smollm3 = {.activation = "silu",
                                           .max_position_embeddings = 32768,
                                           .rms_norm_eps = 1e-6,
                                           .rope_theta = 2e6,
-                                          .defaults = {{"num_heads", 16}, {"intermediate_size", 11008}, {"vocab_size", 128256}}};
+                                          .defaults = {.num_heads = 16, .intermediate_size = 11008, .vocab_size = 128256}};
 
 const apr_family apr_family_smollm3 = {.name = "smollm3",
                                        .types = {{"smollm3", "SmolLM3ForCausalLM"}},
