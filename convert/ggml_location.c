@@ -14,11 +14,9 @@ static bool add_column_steps(const apr_chain *to_ggml, apr_chain *columns)
     for (int i = 0; i < to_ggml->n_steps; i++) {
         const apr_step *const step = &to_ggml->steps[i];
         const apr_step_facts *const facts = &apr_step_kinds[step->kind];
-        const apr_reach reach = apr_step_reach(step);
-        const bool permutes = reach == APR_REACH_ELEMENTS && facts->has_axis && facts->inverse != APR_STEP_NONE; /* along axis 0 */
-        const bool scales = step->kind == APR_STEP_MULTIPLY || step->kind == APR_STEP_DIVIDE;
-        const bool keeps_rows = reach == APR_REACH_ROWS || (reach == APR_REACH_SHAPE && step->n[0] > 0) || scales;
-        if (permutes ? !apr_chain_append(columns, *step) : !keeps_rows) return false;
+        const bool has_inverse = facts->has_axis && facts->inverse != APR_STEP_NONE;
+        const bool permutes = has_inverse && apr_step_reach(step) == APR_REACH_ELEMENTS; /* along axis 0 */
+        if (permutes ? !apr_chain_append(columns, *step) : !apr_step_keeps_columns(step)) return false;
     }
     return true;
 }

@@ -251,6 +251,13 @@ apr_reach apr_step_reach(const apr_step *step)
     return facts->reach == APR_REACH_ROWS && facts->has_axis && step->n[0] == 0 ? APR_REACH_ELEMENTS : facts->reach;
 }
 
+bool apr_step_keeps_columns(const apr_step *step)
+{
+    const apr_reach reach = apr_step_reach(step);
+    const bool multiplies = step->kind == APR_STEP_MULTIPLY || step->kind == APR_STEP_DIVIDE;
+    return reach == APR_REACH_ROWS || (reach == APR_REACH_SHAPE && step->n[0] > 0) || multiplies;
+}
+
 bool apr_step_equal(const apr_step *a, const apr_step *b)
 {
     return a->kind == b->kind && memcmp(a->n, b->n, (size_t)apr_step_kinds[a->kind].n_parameters * sizeof *a->n) == 0;

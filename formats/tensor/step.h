@@ -116,6 +116,9 @@ bool apr_step_equal(const apr_step *a, const apr_step *b);
 /* The step that undoes this one, or NONE: TAKE and PICK lose the rest of the tensor, and JOIN and STACK have several sources. */
 apr_step apr_step_inverse(apr_step step);
 apr_reach apr_step_reach(const apr_step *step);
+/* Do the numbers of each row stay together, in their order? The step moves whole rows, changes axes other than the columns, or
+ * multiplies rows by a factor. */
+bool apr_step_keeps_columns(const apr_step *step);
 
 /* Computes the shape after the step, and the move. Returns NULL, or the reason why not: words that complete "step '...' ". A step that
  * would split blocks is refused. Steps that take several tensors are planned by apr_composed (formats/tensor/composed.h). */

@@ -159,6 +159,33 @@ static void value_heads_in_wide_columns_keep_their_blocks(void **state)
     assert_int_equal(apr_step_reach(&rows), APR_REACH_ROWS);
 }
 
+/* For an imatrix and for error feedback: what a column is multiplied with is still one column. */
+static void steps_of_rows_keep_the_columns(void **state)
+{
+    static const struct {
+        apr_step step;
+        bool keeps;
+    } rows[] = {
+        {{APR_STEP_HALVES_TO_PAIRS, {4}}, true},
+        {{APR_STEP_PICK, {1}}, true},
+        {{.kind = APR_STEP_STACK}, true},
+        {{APR_STEP_TAKE, {1, 1, 0, 2}}, true},
+        {{APR_STEP_TAKE, {0, 1, 0, 2}}, false},
+        {{APR_STEP_JOIN, {1, 1}}, true},
+        {{APR_STEP_INTERLEAVE, {0, 2}}, false},
+        {{APR_STEP_UNFOLD, {1, 2}}, true},
+        {{APR_STEP_UNFOLD, {0, 2}}, false},
+        {{.kind = APR_STEP_TRANSPOSE}, false},
+        {{APR_STEP_ADD, {1}}, false},
+        {{.kind = APR_STEP_PACK_MXFP4}, false},
+        {{APR_STEP_MULTIPLY, {1, 0, 4}}, true},
+        {{APR_STEP_PART_TO_PAIRS, {2, 4}}, true},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) assert_int_equal(apr_step_keeps_columns(&rows[i].step), rows[i].keeps);
+}
+
 static void a_step_and_its_inverse_cancel(void **state)
 {
     (void)state;
@@ -291,6 +318,7 @@ int main(void)
         cmocka_unit_test(value_heads_in_wide_columns_keep_their_blocks),
         cmocka_unit_test(a_step_and_its_inverse_cancel),
         cmocka_unit_test(a_full_chain_refuses_a_step_and_is_unchanged),
+        cmocka_unit_test(steps_of_rows_keep_the_columns),
         cmocka_unit_test(parts_and_wholes_have_no_inverse_alone),
         cmocka_unit_test(chains_are_printed_and_read),
         cmocka_unit_test(malformed_text_is_refused),

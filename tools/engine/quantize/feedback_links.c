@@ -15,9 +15,7 @@ static bool keeps_columns(const apr_chain *chain, int64_t *picked)
     for (int i = 0; i < chain->n_steps; i++) {
         const apr_step *const step = &chain->steps[i];
         if (step->kind == APR_STEP_PICK) *picked = step->n[0];
-        else if (step->kind == APR_STEP_PAIRS_TO_HALVES || step->kind == APR_STEP_HALVES_TO_PAIRS) continue;
-        else if (step->kind == APR_STEP_PART_TO_HALVES || step->kind == APR_STEP_PART_TO_PAIRS) continue;
-        else if (!apr_step_kinds[step->kind].has_axis || step->n[0] == 0) return false;
+        else if (step->kind == APR_STEP_STACK || !apr_step_keeps_columns(step)) return false;
     }
     return true;
 }
