@@ -211,7 +211,7 @@ static apr_status run_logits(apr_session *s, const apr_session_batch *b, const a
 /* Runs a batch whose rows of logits are all its tokens, and delivers the logits of its tokens from `begin` on. */
 static apr_status run_batch(apr_session *s, const apr_session_batch *b, const apr_eval_output *out, int64_t begin, apr_error *err)
 {
-    const bool may_replay = b->positions != NULL || (begin == 0 && b->n_tokens == 1);
+    const bool may_replay = b->positions != NULL || (begin == 0 && b->n_tokens == 1 && out->kept == NULL);
     bool done = false, logits = false;
 
     if (may_replay) APR_TRY(apr_session_replay(s, b, out, &done, &logits, err));

@@ -100,6 +100,8 @@ void apr_session_reset(apr_session *session);
  * sequences it is also 0, because pages may be shared. */
 int64_t apr_session_keep_prefix(apr_session *session, const int32_t *held, const int32_t *wanted, int64_t n_wanted);
 
+typedef struct apr_kept apr_kept; /* runtime/session/kept.h */
+
 /* Outputs besides the last token's logits. NULL or a zeroed struct asks for none. */
 typedef struct apr_eval_output {
     bool all_logits; /* of every token; otherwise of the last */
@@ -116,6 +118,7 @@ typedef struct apr_eval_output {
     /* Only for apr_session_step. NULL, or called for each row once best[row] is filled in; `best` then has one request per row. During
      * the call that row is the last token, so its logits can be read. Its failure ends the call. */
     apr_status (*on_topk)(void *user, int64_t row, const apr_topk *best, apr_error *err);
+    const apr_kept *kept; /* NULL, or which values are kept, or where the evaluation begins with such */
     void *user;
 } apr_eval_output;
 

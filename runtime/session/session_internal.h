@@ -5,6 +5,7 @@
 #include "runtime/plan/batch_table.h"
 #include "runtime/program/fusion.h"
 #include "runtime/program/op_memory.h"
+#include "runtime/session/kept.h"
 #include "runtime/session/pages.h"
 #include "runtime/session/session.h"
 #include "runtime/session/trace.h"
@@ -110,7 +111,7 @@ struct apr_session {
     apr_session_batch traced; /* the batch of apr_trace_begin, or of the operation that is watched */
 };
 
-/* The files call each other downwards only: bind < sequences < memory < upload < run < steps < replay < open < session, trace. */
+/* The files call each other downwards only: bind < sequences < memory < upload < run, kept < steps < replay < open < session, trace. */
 
 /* --- session_bind.c: where things are --- */
 
@@ -174,6 +175,17 @@ apr_status apr_session_bind_op(apr_session *s, const apr_session_batch *b, const
                                apr_error *err);
 /* Copies the operation's inputs to its place, and runs it on the batch. */
 apr_status apr_session_run_op(apr_session *s, const apr_session_batch *b, const apr_op *op, apr_error *err);
+
+/* --- session_kept.c: values for evaluations that begin later --- */
+
+/* The step of a prompt that has operation `op`. There are steps. */
+size_t apr_session_prompt_step(const apr_session_place *at, size_t op);
+/* Does the step begin with the sum before operation `op`, its norm? */
+bool apr_session_begins_after_sum(const apr_fused *step, size_t op);
+/* Stores a value that was just computed; does nothing if it is not kept, or not now. kept may be NULL. */
+apr_status apr_session_store_kept(const apr_session *s, const apr_session_batch *b, const apr_kept *kept, int value, apr_error *err);
+/* Loads what operations from kept->begin on read; does nothing if all run. */
+apr_status apr_session_load_kept(const apr_session *s, const apr_session_batch *b, const apr_kept *kept, apr_error *err);
 
 /* --- session_steps.c: fused operations --- */
 

@@ -737,16 +737,16 @@ static apr_status rows_run_operation(apr_session *s, const apr_session_batch *b,
 
 /* --- a prompt: running --- */
 
-/* If the step before left its product without scales, that is the addend, whichever operand of the sum it is. */
+/* If the step before (NULL: it leaves only float32) left its product without scales, that is the addend, whichever operand of the sum it
+ * is. */
 static apr_status bind_prompt_inputs(apr_session *s, const apr_session_batch *b, const apr_session_place *at, const apr_fused *step,
-                                     apr_prompt_args *to, apr_error *err)
+                                     const apr_fused *before, apr_prompt_args *to, apr_error *err)
 {
-    const bool follows = step > at->prompt.steps && step[-1].kind == APR_FUSED_PROMPT;
-    const apr_prompt_epilogue before = follows ? prompt_epilogue_of(step - 1) : APR_PROMPT_STORE;
+    const apr_prompt_epilogue end = before != NULL ? prompt_epilogue_of(before) : APR_PROMPT_STORE;
     apr_op_args args;
 
-    to->input_is_glu = before == APR_PROMPT_GLU;
-    to->addend_is_unscaled = before == APR_PROMPT_UNSCALED;
+    to->input_is_glu = end == APR_PROMPT_GLU;
+    to->addend_is_unscaled = end == APR_PROMPT_UNSCALED;
     if (step->norm >= 0) {
         APR_TRY(apr_session_bind_op(s, b, at, &s->program.ops[step->norm], &args, err));
         to->has_norm = true;
@@ -754,7 +754,7 @@ static apr_status bind_prompt_inputs(apr_session *s, const apr_session_batch *b,
     }
     if (step->add < 0) return APR_OK;
     APR_TRY(apr_session_bind_op(s, b, at, &s->program.ops[step->add], &args, err));
-    const bool is_first = to->addend_is_unscaled && s->program.ops[step[-1].linears[0]].out == s->program.ops[step->add].in[0];
+    const bool is_first = to->addend_is_unscaled && s->program.ops[before->linears[0]].out == s->program.ops[step->add].in[0];
     to->has_sum = true;
     to->residual = is_first ? args.add.b : args.add.a;
     to->addend = is_first ? args.add.a : args.add.b;
@@ -762,12 +762,13 @@ static apr_status bind_prompt_inputs(apr_session *s, const apr_session_batch *b,
     return APR_OK;
 }
 
-static apr_status run_prompt(apr_session *s, const apr_session_batch *b, const apr_session_place *at, apr_fused *step, apr_error *err)
+static apr_status run_prompt(apr_session *s, const apr_session_batch *b, const apr_session_place *at, apr_fused *step,
+                             const apr_fused *before, apr_error *err)
 {
     apr_prompt_args to = {.n_parts = step->n_linears, .epilogue = prompt_epilogue_of(step)};
     apr_op_args args;
 
-    APR_TRY(bind_prompt_inputs(s, b, at, step, &to, err));
+    APR_TRY(bind_prompt_inputs(s, b, at, step, before, &to, err));
     for (int k = 0; k < step->n_linears; k++) {
         APR_TRY(apr_session_bind_op(s, b, at, &s->program.ops[step->linears[k]], &args, err));
         to.parts[k] = args.linear;
@@ -779,6 +780,11 @@ static apr_status run_prompt(apr_session *s, const apr_session_batch *b, const a
     }
     if (step->store >= 0) APR_TRY(bind_qkv_epilogue(s, b, at, step, &to.qkv, err));
     return s->options.cuda->prompt(at->device, &to, err);
+}
+
+static const apr_fused *prompt_before(const apr_session_place *at, const apr_fused *step)
+{
+    return step > at->prompt.steps && step[-1].kind == APR_FUSED_PROMPT ? step - 1 : NULL;
 }
 
 /* --- running the steps of a token, of rows or of a prompt --- */
@@ -803,7 +809,7 @@ static apr_status run_step(apr_session *s, const apr_session_batch *b, const apr
     case APR_FUSED_LATENT_QUERY: return run_latent_query(s, b, at, fusion, step, err);
     case APR_FUSED_LATENT_STORE: return run_latent_store(s, b, at, fusion, step, err);
     case APR_FUSED_EXPERTS: return run_experts(s, b, at, step, err); /* only of tokens */
-    case APR_FUSED_PROMPT: return run_prompt(s, b, at, step, err);
+    case APR_FUSED_PROMPT: return run_prompt(s, b, at, step, prompt_before(at, step), err);
     }
     return APR_OK;
 }
@@ -835,7 +841,7 @@ static apr_status run_token(apr_session *s, const apr_session_batch *b, const ap
 /* May a short prompt run as rows: without logits and without what only the logits need? */
 static bool may_fuse_batch(const apr_session *s, const apr_session_batch *b, const apr_session_place *at, const apr_eval_output *out)
 {
-    return may_fuse_rows(s, at) && at->logits_norm >= 0 && b->n_tokens <= APR_ROWS_MAX_TOKENS && out->hidden == NULL;
+    return may_fuse_rows(s, at) && at->logits_norm >= 0 && b->n_tokens <= APR_ROWS_MAX_TOKENS && out->hidden == NULL && out->kept == NULL;
 }
 
 static apr_status run_fused_batch(apr_session *s, const apr_session_batch *b, const apr_session_place *at, apr_error *err)
@@ -922,14 +928,44 @@ static apr_status copy_tap(apr_session *s, const apr_session_batch *b, int value
                              (size_t)(b->n_tokens * v->width) * sizeof *hidden, err);
 }
 
+/* The values of a prompt's step that its operations leave in memory. */
+static apr_status store_kept_of(const apr_session *s, const apr_session_batch *b, const apr_kept *kept, const apr_fused *step,
+                                apr_error *err)
+{
+    const int op = step->kind == APR_FUSED_OPERATION ? step->op : step->kind == APR_FUSED_PROMPT ? step->add : -1;
+    return op >= 0 ? apr_session_store_kept(s, b, kept, s->program.ops[op].out, err) : APR_OK;
+}
+
+/* Runs the steps of a prompt, and keeps values; or begins with some that are kept, where the first step may lack its sum. */
+static apr_status run_prompt_steps(apr_session *s, const apr_session_batch *b, const apr_kept *kept, apr_error *err)
+{
+    const apr_session_place *const at = &s->places[0];
+    size_t i = kept->begin > 0 ? apr_session_prompt_step(at, kept->begin) : 0;
+
+    if (kept->begin > 0 && apr_session_begins_after_sum(&at->prompt.steps[i], kept->begin)) {
+        apr_fused rest = at->prompt.steps[i++];
+        rest.add = -1;
+        APR_TRY(run_prompt(s, b, at, &rest, NULL, err));
+    }
+    for (; i < at->prompt.n_steps; i++) {
+        apr_fused *const step = &at->prompt.steps[i];
+        if (step->op >= 0 && makes_logits(s, &s->program.ops[step->op])) continue;
+        APR_TRY(run_step(s, b, at, &at->prompt, step, err));
+        APR_TRY(store_kept_of(s, b, kept, step, err));
+    }
+    return APR_OK;
+}
+
 /* Runs everything except the logits, operation by operation. */
 static apr_status run_in_order(apr_session *s, const apr_session_batch *b, const apr_eval_output *out, apr_error *err)
 {
+    const size_t begin = out->kept != NULL ? out->kept->begin : 0;
     size_t n_done = 0;
-    for (size_t i = 0; i < s->program.n_ops; i++) {
+    for (size_t i = begin; i < s->program.n_ops; i++) {
         const apr_op *const op = &s->program.ops[i];
         if (makes_logits(s, op)) continue;
         if (i >= n_done) APR_TRY(run_next(s, b, i, &n_done, err));
+        APR_TRY(apr_session_store_kept(s, b, out->kept, op->out, err));
         if (out->hidden != NULL && op->out >= 0 && s->program.values[op->out].tap >= 0) APR_TRY(copy_tap(s, b, op->out, out->hidden, err));
     }
     return APR_OK;
@@ -944,5 +980,7 @@ apr_status apr_session_run_batch(apr_session *s, const apr_session_batch *b, con
     if (is_token) return run_token(s, b, at, err);
     if (is_rows) return run_steps(s, b, at, &at->fusion, true, err);
     if (may_fuse_batch(s, b, at, out)) return run_fused_batch(s, b, at, err);
-    return uses_prompt_steps(s, b, out) ? run_steps(s, b, at, &at->prompt, false, err) : run_in_order(s, b, out, err);
+    APR_TRY(apr_session_load_kept(s, b, out->kept, err));
+    if (!uses_prompt_steps(s, b, out)) return run_in_order(s, b, out, err);
+    return out->kept != NULL ? run_prompt_steps(s, b, out->kept, err) : run_steps(s, b, at, &at->prompt, false, err);
 }
