@@ -5,6 +5,7 @@
 #include "kernels/out_of_range.h"
 #include "kernels/rows.h"
 #include "runtime/check/compare.h"
+#include "runtime/session/kept.h"
 #include "runtime/session/trace.h"
 
 #include <math.h>
@@ -78,40 +79,129 @@ static apr_status compare_rows_there(void *user, int64_t first, int64_t n_rows, 
     return status;
 }
 
-/* Evaluates all windows on the GPU. */
-static apr_status evaluate_there(const apr_damage *d,
-                                 apr_status (*on_logits)(void *user, int64_t first, int64_t n_rows, const float *logits, apr_error *err),
-                                 double *sums, apr_error *err)
+/* Evaluates all windows from operation `begin` on, and compares them: sums[i] is that of window i. sums NULL: the model itself, whose
+ * logits and values are kept. */
+static apr_status evaluate(const apr_damage *d, apr_session *session, size_t begin, double *sums, apr_error *err)
 {
     apr_status status = APR_OK;
 
     for (int64_t i = 0; i < d->n_ids / d->window && status == APR_OK; i++) {
         reader r = {.d = d, .first = i * d->window};
-        const apr_eval_output out = {.all_logits = true, .on_device_logits = on_logits, .user = &r};
-        apr_session_reset(d->session);
-        status = apr_session_eval(d->session, d->ids + r.first, (size_t)d->window, &out, err);
+        const apr_kept kept = {.values = d->kept, .first = r.first, .begin = begin};
+        apr_eval_output out = {.all_logits = true, .kept = d->kept_bytes > 0 && (sums == NULL || begin > 0) ? &kept : NULL, .user = &r};
+        if (d->session != NULL) out.on_device_logits = sums == NULL ? keep_rows_there : compare_rows_there;
+        else out.on_logits = sums == NULL ? keep_rows : compare_rows;
+        apr_session_reset(session);
+        status = apr_session_eval(session, d->ids + r.first, (size_t)d->window, &out, err);
         if (sums != NULL) sums[i] = r.sum;
     }
     return status;
 }
 
-/* Evaluates all windows in one session. sums[i] is that of window i; sums may be NULL. */
-static apr_status evaluate(const apr_damage *d, const apr_model *model,
-                           apr_status (*on_logits)(void *user, int64_t first, int64_t n_rows, const float *logits, apr_error *err),
-                           double *sums, apr_error *err)
-{
-    apr_session *session = NULL;
-    apr_status status = apr_session_open(&session, model, &d->options, err);
+/* --- beginning with a later layer --- */
 
-    for (int64_t i = 0; i < d->n_ids / d->window && status == APR_OK; i++) {
-        reader r = {.d = d, .first = i * d->window};
-        const apr_eval_output out = {.all_logits = true, .on_logits = on_logits, .user = &r};
-        apr_session_reset(session);
-        status = apr_session_eval(session, d->ids + r.first, (size_t)d->window, &out, err);
-        if (sums != NULL) sums[i] = r.sum;
+/* Sets uses[n_tensors]: the first operation that reads each tensor; 0 where it is not known. */
+static void find_uses(const apr_damage *d, const apr_program *p, size_t *uses)
+{
+    for (size_t i = p->n_ops; i-- > 0;) {
+        for (int k = 0; k < APR_OP_MAX_WEIGHTS; k++) {
+            const apr_weight_slot *const slot = p->ops[i].weight[k] >= 0 ? &p->weights[p->ops[i].weight[k]] : NULL;
+            for (int64_t e = 0; slot != NULL && e < slot->count; e++) {
+                char name[256];
+                const apr_tensor *const tensor = apr_model_find(d->model, apr_slot_name(slot, e, name, sizeof name));
+                if (tensor != NULL) uses[tensor - d->model->tensors] = i;
+            }
+        }
     }
-    apr_session_close(session);
-    return status;
+}
+
+/* The first operation of a layer, or of the logits? */
+static bool is_boundary(const apr_program *p, size_t op)
+{
+    return op > 0 && (p->ops[op].layer != p->ops[op - 1].layer || (p->ops[op].out >= 0 && p->values[p->ops[op].out].is_logits));
+}
+
+/* Lowers begins[] from the first use of each tensor to a boundary with which an evaluation can begin. */
+static void find_begins(apr_damage *d, const apr_session *session, bool *is_needed)
+{
+    const apr_program *const p = apr_session_program(session);
+    size_t last = 0;
+
+    for (size_t op = 0; op < p->n_ops; op++) {
+        if (is_boundary(p, op) && apr_session_can_begin(session, op, is_needed)) last = op;
+        for (size_t i = 0; i < d->model->n_tensors; i++)
+            if (d->begins[i] == op) d->begins[i] = last;
+    }
+}
+
+static uint64_t value_bytes(const apr_damage *d, const apr_program *p, size_t value)
+{
+    return (uint64_t)(d->n_ids * p->values[value].width) * sizeof(float);
+}
+
+static void release_kept(apr_damage *d)
+{
+    for (size_t v = 0; d->kept != NULL && v < d->n_values; v++) {
+        if (d->kept[v] == NULL) continue;
+        if (d->session != NULL) d->options.cuda->release(d->device, d->kept[v]);
+        else free(d->kept[v]);
+        d->kept[v] = NULL;
+    }
+    d->kept_bytes = 0;
+}
+
+/* Memory of a device is taken only if as much stays free as the session left. */
+static bool has_memory(const apr_damage *d, uint64_t n_bytes)
+{
+    uint64_t n_free = 0, n_total = 0;
+    if (d->session == NULL) return true;
+    return d->options.cuda->memory(d->device, &n_free, &n_total, NULL) == APR_OK && n_free > d->options.headroom_bytes &&
+           n_bytes <= n_free - d->options.headroom_bytes;
+}
+
+static bool allocate_kept(apr_damage *d, const apr_program *p, const bool *is_needed)
+{
+    uint64_t n_bytes = 0;
+
+    for (size_t v = 0; v < p->n_values; v++) n_bytes += is_needed[v] ? value_bytes(d, p, v) : 0;
+    if (n_bytes == 0 || !has_memory(d, n_bytes)) return false;
+    for (size_t v = 0; v < p->n_values; v++) {
+        if (!is_needed[v]) continue;
+        if (d->session == NULL) d->kept[v] = malloc((size_t)value_bytes(d, p, v));
+        else if (d->options.cuda->alloc(d->device, value_bytes(d, p, v), "values between layers", (void **)&d->kept[v], NULL) != APR_OK)
+            d->kept[v] = NULL;
+        if (d->kept[v] == NULL) return false;
+    }
+    d->kept_bytes = n_bytes;
+    return true;
+}
+
+/* Prepares what the evaluation of the model itself is to keep. */
+static apr_status open_kept(apr_damage *d, const apr_session *session, apr_error *err)
+{
+    const apr_program *const p = apr_session_program(session);
+    bool *const is_needed = calloc(p->n_values + 1, sizeof *is_needed);
+
+    d->n_values = p->n_values;
+    d->kept = calloc(p->n_values + 1, sizeof *d->kept);
+    d->begins = calloc(d->model->n_tensors + 1, sizeof *d->begins);
+    if (is_needed == NULL || d->kept == NULL || d->begins == NULL) {
+        free(is_needed);
+        return apr_no_memory(err, "a table of values");
+    }
+    find_uses(d, p, d->begins);
+    find_begins(d, session, is_needed);
+    if (!allocate_kept(d, p, is_needed)) release_kept(d);
+    free(is_needed);
+    return APR_OK;
+}
+
+static size_t begin_of(const apr_damage *d, const apr_replaced *replaced, size_t n)
+{
+    size_t begin = n > 0 && d->kept_bytes > 0 ? SIZE_MAX : 0;
+    for (size_t i = 0; i < n && begin > 0; i++)
+        if (d->begins[replaced[i].tensor] < begin) begin = d->begins[replaced[i].tensor];
+    return begin;
 }
 
 /* --- the model with other tensors --- */
@@ -160,7 +250,8 @@ static apr_status open_there(apr_damage *d, apr_error *err)
     d->device = apr_trace_device(d->session, &cuda);
     APR_TRY(allocate_there(d, err));
     apr_control_encoder_open(&d->encoder, d->session);
-    return evaluate_there(d, keep_rows_there, NULL, err);
+    APR_TRY(open_kept(d, d->session, err));
+    return evaluate(d, d->session, 0, NULL, err);
 }
 
 /* Its session's end frees the memory of the device. */
@@ -188,11 +279,19 @@ apr_status apr_damage_open(apr_damage *d, const apr_model *model, const apr_sess
     if (d->options.cuda != NULL) return open_there(d, err);
     d->reference = malloc((size_t)apr_damage_bytes(d->vocab_size, n_ids));
     if (d->reference == NULL) return apr_no_memory(err, "the model's logits");
-    return evaluate(d, &d->altered, keep_rows, NULL, err);
+    apr_session *session = NULL;
+    apr_status status = apr_session_open(&session, &d->altered, &d->options, err);
+    if (status == APR_OK) status = open_kept(d, session, err);
+    if (status == APR_OK) status = evaluate(d, session, 0, NULL, err);
+    apr_session_close(session);
+    return status;
 }
 
 void apr_damage_close(apr_damage *d)
 {
+    release_kept(d);
+    free(d->kept);
+    free(d->begins);
     if (d->options.cuda != NULL) close_there(d);
     else free(d->reference);
     apr_arena_close(&d->altered.arena);
@@ -371,24 +470,36 @@ static apr_damage_figure figure_of(const double *sums, int64_t n_windows, int64_
     return (apr_damage_figure){mean, n_windows > 1 ? sqrt(squares / ((double)n_windows * (double)(n_windows - 1))) : 0.0};
 }
 
-apr_status apr_damage_measure(apr_damage *d, const apr_replaced *replaced, size_t n, apr_damage_figure *figure, apr_error *err)
+static apr_status measure_there(apr_damage *d, const apr_replaced *replaced, size_t n, double *sums, apr_error *err)
 {
-    const int64_t n_windows = d->n_ids / d->window;
-    double *const sums = calloc((size_t)n_windows, sizeof *sums);
-    apr_status status = sums != NULL ? APR_OK : apr_no_memory(err, "divergences");
+    APR_TRY(replace_all_there(d, replaced, n, err));
+    return evaluate(d, d->session, begin_of(d, replaced, n), sums, err);
+}
+
+/* On the host a session binds the model's tensors when it is opened. */
+static apr_status measure_here(apr_damage *d, const apr_replaced *replaced, size_t n, double *sums, apr_error *err)
+{
+    apr_session *session = NULL;
+    apr_status status = APR_OK;
     size_t n_done = 0;
 
-    if (d->session != NULL) {
-        if (status == APR_OK) status = replace_all_there(d, replaced, n, err);
-        if (status == APR_OK) status = evaluate_there(d, compare_rows_there, sums, err);
-        n = 0;
-    }
     while (status == APR_OK && n_done < n) {
         status = replace(d, &replaced[n_done], err);
         n_done += status == APR_OK;
     }
-    if (status == APR_OK && d->session == NULL) status = evaluate(d, &d->altered, compare_rows, sums, err);
+    if (status == APR_OK) status = apr_session_open(&session, &d->altered, &d->options, err);
+    if (status == APR_OK) status = evaluate(d, session, begin_of(d, replaced, n), sums, err);
+    apr_session_close(session);
     for (size_t i = 0; i < n_done; i++) put_back(d, replaced[i].tensor);
+    return status;
+}
+
+apr_status apr_damage_measure(apr_damage *d, const apr_replaced *replaced, size_t n, apr_damage_figure *figure, apr_error *err)
+{
+    const int64_t n_windows = d->n_ids / d->window;
+    double *const sums = calloc((size_t)n_windows, sizeof *sums);
+    if (sums == NULL) return apr_no_memory(err, "divergences");
+    const apr_status status = (d->session != NULL ? measure_there : measure_here)(d, replaced, n, sums, err);
     if (status == APR_OK) *figure = figure_of(sums, n_windows, d->window);
     free(sums);
     if (status == APR_OK && !isfinite(figure->mean)) return apr_fail(err, APR_E_NO, "the quantized model's logits are not finite");

@@ -7,6 +7,10 @@
  * with an empty context. Replaced tensors are encoded row by row by our encoders, as in the quantized file, and run as such; all others
  * stay as they are. The logits of the model itself take apr_damage_bytes while this is open.
  *
+ * Layers before the first replaced tensor give what they gave before, so a measurement begins with its layer, with the values that the
+ * model's own evaluation had there (runtime/session/kept.h): kept_bytes, for most models layers * n_ids * hidden_size * 4, next to the
+ * logits. Figures are the same bits as without. If there is no memory for them, measurements begin with the first layer.
+ *
  * On a GPU (options.cuda) one session stays open, and a replaced tensor's numbers are written over its own in the type that the model
  * has. So products round as those of the model itself do, and a figure may differ from the host's by a few percent. */
 #ifndef APR_RUNTIME_CALIBRATE_DAMAGE_H
@@ -21,6 +25,11 @@ typedef struct apr_damage {
     const int32_t *ids; /* [n_ids] whole windows, borrowed */
     int64_t n_ids, window, vocab_size;
     float *reference; /* [n_ids, vocab_size]; on a GPU in its memory */
+
+    size_t *begins; /* [n_tensors] the operation with which an evaluation can begin if only this tensor is replaced */
+    float **kept;   /* [n_values] of the model's program: rows of all ids, or NULL; on a GPU in its memory */
+    size_t n_values;
+    uint64_t kept_bytes; /* 0: all evaluations are of the whole program */
 
     /* on a GPU */
     apr_session *session; /* NULL: on the host */

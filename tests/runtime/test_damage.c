@@ -165,6 +165,64 @@ static void a_gpu_finds_the_host_s_damage_and_keeps_none(void **state)
     apr_damage_close(&host);
 }
 
+/* A matrix of all experts of a layer, or one tensor: those whose names differ from the first one's in the expert's number alone. */
+static size_t with_all_experts(const apr_model *model, size_t first, apr_dtype to, apr_replaced *replaced)
+{
+    const char *const name = model->tensors[first].name, *const at = strstr(name, ".experts.");
+    const size_t n_before = at != NULL ? (size_t)(at - name) + strlen(".experts.") : strlen(name);
+    size_t n = 0;
+
+    for (size_t i = first; i < model->n_tensors && n < 32; i++) {
+        const char *const other = model->tensors[i].name;
+        if (strncmp(name, other, n_before) != 0) continue;
+        if (strcmp(name + n_before + strspn(name + n_before, "0123456789"), other + n_before + strspn(other + n_before, "0123456789")) == 0)
+            replaced[n++] = (apr_replaced){i, to};
+    }
+    return n;
+}
+
+/* The same bits from a tensor's layer on as from the beginning, of a dense model, a mixture and one with recurrent layers. */
+static void a_measurement_that_begins_with_a_layer_is_that_of_the_whole(void **state)
+{
+    static const char *const folders[] = {"qwen2", "qwen3_moe", "qwen3_5", "granitemoehybrid"};
+    (void)state;
+    make_work(NULL);
+    for (size_t f = 0; f < sizeof folders / sizeof *folders; f++) {
+        int32_t some_ids[32];
+        char from[96];
+        apr_model source, model;
+        apr_damage d;
+        apr_error err = {0};
+        size_t n_later = 0;
+        for (int i = 0; i < 32; i++) some_ids[i] = (i * i + 7 * i) % 60;
+        snprintf(from, sizeof from, "tests/data/families/%s", folders[f]);
+        if (family_write(from, in_work(folders[f]), NULL, &err) != APR_OK) fail_msg("%s", err.text);
+        if (apr_model_open(&source, in_work(folders[f]), &err) != APR_OK || apr_canonical(&model, &source, &err) != APR_OK)
+            fail_msg("%s", err.text);
+        if (apr_damage_open(&d, &model, &apr_session_defaults, some_ids, 32, 16, &err) != APR_OK) fail_msg("%s", err.text);
+        const uint64_t n_bytes = d.kept_bytes;
+        assert_true(n_bytes >= (uint64_t)((model.hparams.num_layers - 1) * 32 * model.hparams.hidden_size) * sizeof(float));
+        for (size_t i = 0; i < model.n_tensors; i++) {
+            apr_replaced all[32];
+            const size_t n = with_all_experts(&model, i, APR_Q4_0, all);
+            const char *const expert = strstr(model.tensors[i].name, ".experts.");
+            const bool is_in_another = expert != NULL && strncmp(expert, ".experts.0.", 11) != 0;
+            if (!apr_damage_can_be(&model.tensors[i], APR_Q4_0) || is_in_another) continue;
+            const double rest = measure(&d, all, n);
+            d.kept_bytes = 0;
+            const double whole = measure(&d, all, n);
+            d.kept_bytes = n_bytes;
+            if (memcmp(&rest, &whole, sizeof rest) != 0) fail_msg("%s, %s: %g is not %g", folders[f], model.tensors[i].name, rest, whole);
+            n_later += d.begins[i] > 0;
+        }
+        assert_true(n_later > 4);
+        apr_damage_close(&d);
+        apr_model_close(&model);
+        apr_model_close(&source);
+    }
+    remove_work(NULL);
+}
+
 static void what_cannot_be_blocks_is_refused_by_name(void **state)
 {
     (void)state;
@@ -242,6 +300,7 @@ int main(void)
         cmocka_unit_test(fewer_bits_do_more_damage_and_more_tensors_too),
         cmocka_unit_test(nothing_is_left),
         cmocka_unit_test(a_gpu_finds_the_host_s_damage_and_keeps_none),
+        cmocka_unit_test(a_measurement_that_begins_with_a_layer_is_that_of_the_whole),
         cmocka_unit_test(what_cannot_be_blocks_is_refused_by_name),
         cmocka_unit_test(a_stack_composed_of_two_tensors_is_tried_like_one_stored_in_blocks),
     };
