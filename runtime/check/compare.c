@@ -159,6 +159,14 @@ typedef struct comparison {
     apr_row_difference *rows;          /* of the chunk */
 } comparison;
 
+/* A model that is compared with the reference, and its rows. */
+typedef struct compared {
+    apr_session *session;
+    apr_row_difference *rows; /* [n_ids] of the text */
+} compared;
+
+enum { MOST_COMPARED = 2 };
+
 /* Rows that are held on a GPU: a window is then evaluated in fewer pieces. */
 enum { GPU_HELD_BYTES = 1 << 29 };
 
@@ -249,7 +257,9 @@ static apr_status compare_gpu_rows(void *user, int64_t first, int64_t n_rows, co
     return APR_OK;
 }
 
-static apr_status compare_window(apr_session *reference, apr_session *other, comparison *c, int64_t n, apr_error *err)
+/* Row `at` of the text is the window's first. */
+static apr_status compare_window(apr_session *reference, const compared *others, size_t n_others, comparison *c, int64_t at, int64_t n,
+                                 apr_error *err)
 {
     const bool on_gpu = c->gpu.reference != NULL;
     const apr_eval_output keep = {.all_logits = true, .on_logits = keep_rows, .on_device_logits = on_gpu ? keep_gpu_rows : NULL, .user = c};
@@ -257,27 +267,28 @@ static apr_status compare_window(apr_session *reference, apr_session *other, com
         .all_logits = true, .on_logits = compare_rows, .on_device_logits = on_gpu ? compare_gpu_rows : NULL, .user = c};
 
     apr_session_reset(reference);
-    apr_session_reset(other);
+    for (size_t k = 0; k < n_others; k++) apr_session_reset(others[k].session);
     for (c->n_left = n; c->n_left > 0;) {
         const int64_t take = c->n_left < c->n_held ? c->n_left : c->n_held;
         for (int64_t i = 0; i < take; i++) c->next[i] = i + 1 < c->n_left ? c->ids[i + 1] : -1;
         APR_TRY(apr_session_eval(reference, c->ids, (size_t)take, &keep, err));
-        APR_TRY(apr_session_eval(other, c->ids_other, (size_t)take, &compare, err));
-        c->ids += take, c->ids_other += take, c->rows += take, c->n_left -= take;
+        for (size_t k = 0; k < n_others; k++) {
+            c->rows = others[k].rows + at;
+            APR_TRY(apr_session_eval(others[k].session, c->ids_other, (size_t)take, &compare, err));
+        }
+        c->ids += take, c->ids_other += take, at += take, c->n_left -= take;
     }
     return APR_OK;
 }
 
-static apr_status compare_windows(apr_session *reference, apr_session *other, const apr_compared_text *text, comparison *held,
-                                  apr_row_difference *rows, void (*on_rows)(void *user, int64_t n_done, int64_t n_rows), void *user,
-                                  apr_error *err)
+static apr_status compare_windows(apr_session *reference, const compared *others, size_t n_others, const apr_compared_text *text,
+                                  comparison *held, void (*on_rows)(void *user, int64_t n_done, int64_t n_rows), void *user, apr_error *err)
 {
     for (int64_t first = 0; first < text->n_ids; first += text->window) {
         const int64_t n = text->n_ids - first < text->window ? text->n_ids - first : text->window;
         held->ids = text->ids + first;
         held->ids_other = (text->ids_other != NULL ? text->ids_other : text->ids) + first;
-        held->rows = rows + first;
-        APR_TRY(compare_window(reference, other, held, n, err));
+        APR_TRY(compare_window(reference, others, n_others, held, first, n, err));
         if (on_rows != NULL) on_rows(user, first + n, text->n_ids);
     }
     return APR_OK;
@@ -306,26 +317,56 @@ static void close_comparison(const comparison *c)
     free(c->reference);
 }
 
-apr_status apr_compare_on_text(apr_session *reference, apr_session *other, const apr_compared_text *text,
-                               void (*on_rows)(void *user, int64_t n_done, int64_t n_rows), void *user, apr_divergence *d, apr_error *err)
+static apr_status check_text(const apr_session *reference, const apr_session *other, const apr_compared_text *text, apr_error *err)
 {
     const int64_t vocab_size = apr_session_program(reference)->vocab_size, n_ctx = apr_session_plan(reference)->n_ctx;
 
-    *d = (apr_divergence){0};
     if (apr_session_program(other)->vocab_size != vocab_size)
         return apr_fail(err, APR_E_NO, "the vocabularies have %lld and %lld entries: their logits cannot be compared",
                         (long long)vocab_size, (long long)apr_session_program(other)->vocab_size);
     if (text->window < 1 || text->window > n_ctx || text->window > apr_session_plan(other)->n_ctx || text->n_ids < 1)
         return apr_fail(err, APR_E_USAGE, "windows of %lld tokens of a text of %lld cannot be compared in a context of %lld",
                         (long long)text->window, (long long)text->n_ids, (long long)n_ctx);
-    comparison c = {.vocab_size = vocab_size};
-    apr_row_difference *const rows = malloc((size_t)text->n_ids * sizeof *rows);
-    apr_status status = rows != NULL ? open_comparison(&c, reference, other, text, err) : apr_no_memory(err, "logits to compare");
-    if (status == APR_OK) status = compare_windows(reference, other, text, &c, rows, on_rows, user, err);
-    if (status == APR_OK) status = apr_divergence_of(d, rows, text->n_ids, text->window, err);
+    return APR_OK;
+}
+
+static apr_status compare_all(apr_session *reference, apr_session *const *sessions, size_t n, const apr_compared_text *text,
+                              void (*on_rows)(void *user, int64_t n_done, int64_t n_rows), void *user, apr_divergence *d, apr_error *err)
+{
+    comparison c = {.vocab_size = apr_session_program(reference)->vocab_size};
+    compared others[MOST_COMPARED] = {{0}};
+    apr_status status = APR_OK;
+
+    for (size_t k = 0; k < n; k++) d[k] = (apr_divergence){0};
+    for (size_t k = 0; k < n; k++) APR_TRY(check_text(reference, sessions[k], text, err));
+    for (size_t k = 0; k < n; k++) {
+        others[k] = (compared){sessions[k], malloc((size_t)text->n_ids * sizeof *others[k].rows)};
+        if (others[k].rows == NULL) status = apr_no_memory(err, "logits to compare");
+    }
+    if (status == APR_OK) status = open_comparison(&c, reference, sessions[0], text, err);
+    if (status == APR_OK) status = compare_windows(reference, others, n, text, &c, on_rows, user, err);
+    for (size_t k = 0; k < n && status == APR_OK; k++) status = apr_divergence_of(&d[k], others[k].rows, text->n_ids, text->window, err);
     close_comparison(&c);
-    free(rows);
+    for (size_t k = 0; k < n; k++) free(others[k].rows);
     return status;
+}
+
+apr_status apr_compare_on_text(apr_session *reference, apr_session *other, const apr_compared_text *text,
+                               void (*on_rows)(void *user, int64_t n_done, int64_t n_rows), void *user, apr_divergence *d, apr_error *err)
+{
+    return compare_all(reference, &other, 1, text, on_rows, user, d, err);
+}
+
+bool apr_compare_can_share(const apr_session *reference, const apr_session *other)
+{
+    const apr_cuda_api *cuda;
+    return apr_trace_device(reference, &cuda) == NULL && apr_trace_device(other, &cuda) == NULL;
+}
+
+apr_status apr_compare_two(apr_session *reference, apr_session *const others[2], const apr_compared_text *text,
+                           void (*on_rows)(void *user, int64_t n_done, int64_t n_rows), void *user, apr_divergence d[2], apr_error *err)
+{
+    return compare_all(reference, others, MOST_COMPARED, text, on_rows, user, d, err);
 }
 
 apr_status apr_compare_models(apr_session *reference, apr_session *other, const int32_t *ids, int64_t n_ids, int64_t window,

@@ -58,7 +58,12 @@ typedef struct apr_compared_text {
  * NULL. APR_E_NO: the vocabularies differ in size. */
 apr_status apr_compare_on_text(apr_session *reference, apr_session *other, const apr_compared_text *text,
                                void (*on_rows)(void *user, int64_t n_done, int64_t n_rows), void *user, apr_divergence *d, apr_error *err);
-/* The same with piece 0 and the same ids for both. */
+/* The same for two other models at once, so that the reference evaluates the text only once: d[i] is what apr_compare_on_text finds for
+ * others[i]. Only where apr_compare_can_share says so of each: sessions on the host. */
+bool apr_compare_can_share(const apr_session *reference, const apr_session *other);
+apr_status apr_compare_two(apr_session *reference, apr_session *const others[2], const apr_compared_text *text,
+                           void (*on_rows)(void *user, int64_t n_done, int64_t n_rows), void *user, apr_divergence d[2], apr_error *err);
+/* apr_compare_on_text with piece 0 and the same ids for both. */
 apr_status apr_compare_models(apr_session *reference, apr_session *other, const int32_t *ids, int64_t n_ids, int64_t window,
                               void (*on_rows)(void *user, int64_t n_done, int64_t n_rows), void *user, apr_divergence *d, apr_error *err);
 

@@ -397,6 +397,34 @@ static apr_status compare_control(apr_verify_report *report, const int32_t *ids,
     return APR_OK;
 }
 
+/* May both comparisons share the reference's evaluation? Not where choices of experts are followed. */
+static bool can_share(const apr_verify_report *report)
+{
+    const apr_session *const reference = report->input->reference.session;
+    return report->same_shape && !report->tensors.unchanged && report->tensors.has_control &&
+           !apr_program_routes(apr_session_program(reference)) && apr_compare_can_share(reference, report->input->other.session);
+}
+
+/* Both comparisons at once. APR_E_MEMORY: there is none for the control, and nothing was compared. */
+static apr_status compare_both(apr_verify_report *report, const int32_t *ids, int64_t n, apr_progress *progress, apr_verify_text_result *t,
+                               apr_error *err)
+{
+    apr_session *const reference = report->input->reference.session;
+    apr_session *others[2] = {report->input->other.session, NULL};
+    const apr_compared_text text = {.ids = ids, .n_ids = n, .window = report->input->window};
+    apr_divergence d[2] = {{0}};
+
+    apr_status status = apr_session_open_like(&others[1], &report->tensors.control, reference, err);
+    if (status == APR_OK) status = apr_compare_two(reference, others, &text, on_rows, progress, d, err);
+    apr_session_close(others[1]);
+    t->d = d[0];
+    t->control = d[1];
+    if (status != APR_OK) return status;
+    t->has_control = true;
+    t->bound = apr_divergence_bound(&t->control);
+    return APR_OK;
+}
+
 static apr_status compare_on(apr_verify_report *report, const char *name, const char *text, size_t n_bytes, apr_error *err)
 {
     const apr_verify_input *const input = report->input;
@@ -408,8 +436,13 @@ static apr_status compare_on(apr_verify_report *report, const char *name, const 
     t->name = name;
     APR_TRY(encode_text(report, text, n_bytes, &ids, &n, err));
     report->n_texts++;
-    apr_status status = compare_models(report, input->other.session, ids, (int64_t)n, &progress, &t->d, &t->routes, err);
-    if (status == APR_OK) status = compare_control(report, ids, (int64_t)n, t, err);
+    apr_status status = can_share(report) ? compare_both(report, ids, (int64_t)n, &progress, t, err) : APR_E_MEMORY;
+    if (status == APR_E_MEMORY && !t->has_control) {
+        apr_divergence_close(&t->d);
+        apr_divergence_close(&t->control);
+        status = compare_models(report, input->other.session, ids, (int64_t)n, &progress, &t->d, &t->routes, err);
+        if (status == APR_OK) status = compare_control(report, ids, (int64_t)n, t, err);
+    }
     if (status == APR_OK) add_checks(report, t, ids);
     free(ids);
     return status;

@@ -325,6 +325,41 @@ static void a_model_is_the_same_as_itself_and_not_as_one_with_a_matrix_lost(void
     free(zeros);
 }
 
+/* Windows of 40 and a last one of 20, in pieces. */
+static void two_models_at_once_are_each_compared_as_alone(void **state)
+{
+    (void)state;
+    apr_model source, model, truth;
+    int32_t ids[100];
+    apr_divergence alone[2], both[2];
+
+    for (int i = 0; i < 100; i++) ids[i] = (i * 37 + 11) % 2000;
+    const apr_compared_text text = {.ids = ids, .n_ids = 100, .window = 40, .piece = 17};
+    assert_int_equal(apr_model_open(&truth, tiny, NULL), APR_OK);
+    assert_int_equal(apr_model_open(&source, "tests/data/tiny-qwen2/tiny-qwen2-Q4_K_M.gguf", NULL), APR_OK);
+    assert_int_equal(apr_canonical(&model, &source, NULL), APR_OK);
+    apr_session *const reference = opened(&truth, NULL), *const others[2] = {opened(&model, NULL), opened(&truth, &apr_ref_backend)};
+    assert_true(apr_compare_can_share(reference, others[0]) && apr_compare_can_share(reference, others[1]));
+    assert_int_equal(apr_compare_two(reference, others, &text, NULL, NULL, both, NULL), APR_OK);
+    for (int k = 0; k < 2; k++) {
+        assert_int_equal(apr_compare_on_text(reference, others[k], &text, NULL, NULL, &alone[k], NULL), APR_OK);
+        same_divergence(&alone[k], &both[k]);
+    }
+    assert_true(both[0].mean > 1e-4 && both[1].mean < 1e-6);
+    for (int k = 0; k < 2; k++) {
+        apr_divergence_close(&alone[k]);
+        apr_divergence_close(&both[k]);
+        apr_session_close(others[k]);
+    }
+    apr_session_close(reference);
+    apr_session *const there = opened_on(&truth, fake_device());
+    assert_false(apr_compare_can_share(there, there));
+    apr_session_close(there);
+    apr_model_close(&model);
+    apr_model_close(&source);
+    apr_model_close(&truth);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -340,6 +375,7 @@ int main(void)
         cmocka_unit_test(rows_on_a_device_are_compared_there),
         cmocka_unit_test(each_model_may_read_windows_that_begin_with_its_own_token),
         cmocka_unit_test(a_model_is_the_same_as_itself_and_not_as_one_with_a_matrix_lost),
+        cmocka_unit_test(two_models_at_once_are_each_compared_as_alone),
     };
     return cmocka_run_group_tests_name("compare", tests, NULL, NULL);
 }
