@@ -154,6 +154,7 @@ static void a_gpu_finds_the_host_s_damage_and_keeps_none(void **state)
     open_damage(&host);
     options.cuda = fake_device();
     if (apr_damage_open(&there, &bundled.model, &options, ids, N_IDS, WINDOW, &err) != APR_OK) fail_msg("%s", err.text);
+    assert_true(there.kept_bytes > 0 && there.begins[down] > there.begins[up]);
     for (size_t i = 0; i < 4; i++) {
         const double wanted = measure(&host, sets[i], n[i]), found = measure(&there, sets[i], n[i]);
         if (!(fabs(found - wanted) <= 0.03 * wanted)) fail_msg("set %zu: %.6g is not %.6g", i, found, wanted);
