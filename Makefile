@@ -328,7 +328,7 @@ CUDA_LIB  := $B/libaprkit-cuda.so
 CUDA_DRILLS := $B/libaprkit-cuda-drills.so
 CUDA_CU   := $(sort $(wildcard kernels/cuda/*/*.cu))
 # what of the floor below the kernels stand on, compiled once more for a shared object
-CUDA_C    := formats/base/status.c formats/number/dtype.c kernels/ref/iq_codebooks.c
+CUDA_C    := formats/base/status.c formats/number/dtype.c kernels/op_name.c kernels/ref/iq_codebooks.c
 CUDA_HOME := $(patsubst %/bin/,%,$(dir $(realpath $(shell command -v $(NVCC) 2>/dev/null))))
 newest     = $(lastword $(archs))
 gencode    = $(foreach a,$(patsubst 90,$(hopper),$(archs)),-gencode arch=compute_$a,code=sm_$a) \

@@ -16,6 +16,7 @@
 #include "kernels/cuda/decode_gemv_args.h"
 #include "kernels/cuda/prompt_args.h"
 #include "kernels/cuda/rows_args.h"
+#include "kernels/grad.h"
 #include "kernels/ops.h"
 #include "kernels/out_of_range.h"
 #include "kernels/topk.h"
@@ -195,6 +196,24 @@ typedef struct apr_cuda_feedback {
 /* Bytes of factorise's work buffer. */
 static inline uint64_t apr_cuda_solver_bytes(int64_t n) { return ((uint64_t)n * 1024 + (1 << 17)) * sizeof(double); }
 
+/* --- training: the operations of kernels/grad.h on a device, in float32 --- */
+
+/* A call is that of kernels/grad.h; its pointers, and those of ids and frequencies, are device pointers; `tiles` is not read. All functions
+ * run in order on the device's stream and do not wait. Products round their inputs to TF32 (11 bits) and need start_blas. Sums have one
+ * order: the same inputs give the same bits. */
+typedef struct apr_cuda_grad {
+    bool (*has)(apr_op_kind kind);
+    /* Numbers of scratch memory (`work`) for either pass. Of the call, shapes are read, and which inputs are NULL. */
+    uint64_t (*work)(apr_op_kind kind, const apr_grad_call *call);
+    apr_status (*forward)(apr_cuda_device *device, apr_op_kind kind, const apr_grad_call *call, apr_error *err);
+    apr_status (*backward)(apr_cuda_device *device, apr_op_kind kind, const apr_grad_call *call, apr_error *err);
+    /* As in apr_grad_numbers; kl: [n_rows] in device memory. */
+    apr_status (*divergence)(apr_cuda_device *device, const float *teacher, float *student, int64_t n_rows, int64_t width, double factor,
+                             bool gradient, double *kl, apr_error *err);
+    /* Into *found, in device memory: the complement (~) of the index of the first number that is not finite; 0 (which is ~-1): all are. */
+    apr_status (*first_not_finite)(apr_cuda_device *device, const float *x, int64_t n, uint64_t *found, apr_error *err);
+} apr_cuda_grad;
+
 typedef struct apr_cuda_api {
     uint64_t abi;
     const char *architectures; /* its native code: "75 80 86 89 90 100 103 120 121"; the last one also as PTX */
@@ -327,6 +346,7 @@ typedef struct apr_cuda_api {
 
     const apr_cuda_codecs *codecs;
     const apr_cuda_feedback *feedback;
+    const apr_cuda_grad *grad;
 } apr_cuda_api;
 
 /* --- the number on which tools and library agree --- */
@@ -343,17 +363,18 @@ typedef struct apr_cuda_api {
 #define APR_CUDA_ABI ((uint64_t)APR_CUDA_INTERFACE << 32 | (uint64_t)APR_CUDA_LAYOUT)
 
 /* X(type): every type that a call passes, by value or by pointer. */
-#define APR_CUDA_TABLES(X)   X(apr_cuda_api) X(apr_cuda_codecs) X(apr_cuda_feedback) X(apr_backend)
+#define APR_CUDA_TABLES(X)   X(apr_cuda_api) X(apr_cuda_codecs) X(apr_cuda_feedback) X(apr_cuda_grad) X(apr_backend)
 #define APR_CUDA_DEVICES(X)  X(apr_cuda_options) X(apr_cuda_facts) X(apr_cuda_probe) X(apr_status) X(apr_error)
 #define APR_CUDA_WORKERS(X)  X(apr_cuda_worker) X(apr_cuda_worker_sizes) X(apr_cuda_portion) X(apr_range) X(apr_out_of_range)
 #define APR_CUDA_ROUNDING(X) X(apr_cuda_grid) X(apr_cuda_factors) X(apr_cuda_feedback_rows)
 #define APR_CUDA_TOKENS(X)   X(apr_cuda_topk_result) X(apr_cuda_logits_difference) X(apr_cuda_token) X(apr_topk)
 #define APR_CUDA_TENSORS(X)  X(apr_dtype) X(apr_dtype_facts) X(apr_tensor) X(apr_step) X(apr_step_kind) X(apr_chain) X(apr_origins)
 #define APR_CUDA_PACKINGS(X) X(apr_packing) X(apr_nested_scales) X(apr_code_order) X(apr_code_level) X(apr_zero_order)
-#define APR_CUDA_OPS(X)      X(apr_op_kind) X(apr_op_args) X(apr_workspace) X(apr_cache) X(apr_linear_heads) X(apr_glu_shape) X(apr_route_shape)
-#define APR_CUDA_KINDS(X)    X(apr_activation) X(apr_norm_kind) X(apr_rope_mode) X(apr_score_kind) X(apr_epilogue) X(apr_prompt_epilogue)
-#define APR_CUDA_DECODE(X)   X(apr_decode_gemv_part) X(apr_decode_gemv_args) X(apr_decode_gemv_inputs) X(apr_qkv_epilogue_args)
-#define APR_CUDA_LATENT(X)   X(apr_latent_query_args) X(apr_latent_store_args)
+#define APR_CUDA_OPS(X) \
+    X(apr_op_kind) X(apr_op_args) X(apr_grad_call) X(apr_workspace) X(apr_cache) X(apr_linear_heads) X(apr_glu_shape) X(apr_route_shape)
+#define APR_CUDA_KINDS(X)  X(apr_activation) X(apr_norm_kind) X(apr_rope_mode) X(apr_score_kind) X(apr_epilogue) X(apr_prompt_epilogue)
+#define APR_CUDA_DECODE(X) X(apr_decode_gemv_part) X(apr_decode_gemv_args) X(apr_decode_gemv_inputs) X(apr_qkv_epilogue_args)
+#define APR_CUDA_LATENT(X) X(apr_latent_query_args) X(apr_latent_store_args)
 #define APR_CUDA_STEPS(X) \
     X(apr_prompt_args) X(apr_rows_workspace) X(apr_rows_output) X(apr_rows_args) X(apr_rows_inputs) X(apr_rows_experts)
 

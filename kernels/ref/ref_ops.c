@@ -5,16 +5,6 @@
 #include <math.h>
 #include <string.h>
 
-const char *apr_op_name(apr_op_kind kind)
-{
-    static const char *const names[] = {
-#define X(ID, id, name) name,
-        APR_OP_LIST(X)
-#undef X
-    };
-    return names[kind];
-}
-
 void apr_ref_embed(const apr_op_args *args)
 {
     const apr_embed_args *const a = &args->embed;

@@ -6,9 +6,11 @@
 #include <chrono>
 #include <deque>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <stdio.h>
 #include <stdlib.h>
+#include <vector>
 
 using emulated::work;
 
@@ -225,13 +227,16 @@ cudaError_t cudaMemGetInfo(size_t *n_free, size_t *n_total)
     *n_total = total_bytes(), *n_free = *n_total - n_used[current];
     return outcome(cudaSuccess);
 }
-cudaError_t cudaMemset(void *p, int value, size_t n_bytes)
-{
-    const cudaError_t error = set(p, value, n_bytes, NULL);
-    return error == cudaSuccess ? cudaStreamSynchronize(NULL) : error;
-}
+cudaError_t cudaMemset(void *p, int value, size_t n_bytes) { return set(p, value, n_bytes, NULL); }
 cudaError_t cudaMemsetAsync(void *p, int value, size_t n_bytes, cudaStream_t stream) { return set(p, value, n_bytes, stream); }
-cudaError_t cudaMemcpy(void *to, const void *from, size_t n_bytes, cudaMemcpyKind) { return copy(to, from, n_bytes, NULL, true); }
+/* As late as CUDA may: memory of the host that is not pinned has been read when the call returns, but need not have arrived. */
+cudaError_t cudaMemcpy(void *to, const void *from, size_t n_bytes, cudaMemcpyKind kind)
+{
+    if (kind != cudaMemcpyHostToDevice || is_known(from)) return copy(to, from, n_bytes, NULL, kind != cudaMemcpyDeviceToDevice);
+    const cudaError_t error = cudaStreamSynchronize(NULL);
+    const auto staged = std::make_shared<std::vector<uint8_t>>((const uint8_t *)from, (const uint8_t *)from + n_bytes);
+    return error != cudaSuccess ? error : give(NULL, [=] { return n_bytes == 0 || memcpy(to, staged->data(), n_bytes) != NULL; });
+}
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n_bytes, cudaMemcpyKind, cudaStream_t stream)
 {
     return copy(to, from, n_bytes, stream, false);

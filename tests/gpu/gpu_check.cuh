@@ -46,17 +46,20 @@ static inline std::vector<float> normals(int64_t n)
 
 /* --- memory: host arrays and their device copies, exact in size but for the rounding that weights are promised --- */
 
+/* Waits for fills and copies of the default stream. They may return earlier, and the streams of devices do not wait for that stream. */
+static inline void filled(void) { must(cudaStreamSynchronize(NULL), "filling memory"); }
+
 template <typename T> struct device_copy {
     T *device;
     size_t n;
     explicit device_copy(size_t count, bool poison = true) : device(NULL), n(count)
     {
         must(cudaMalloc((void **)&device, n > 0 ? n * sizeof(T) : 1), "cudaMalloc");
-        if (poison) must(cudaMemset(device, 0xff, n * sizeof(T)), "cudaMemset");
+        if (poison) must(cudaMemset(device, 0xff, n * sizeof(T)), "cudaMemset"), filled();
     }
     explicit device_copy(const std::vector<T> &host) : device_copy(host.size(), false)
     {
-        must(cudaMemcpy(device, host.data(), n * sizeof(T), cudaMemcpyHostToDevice), "upload");
+        must(cudaMemcpy(device, host.data(), n * sizeof(T), cudaMemcpyHostToDevice), "upload"), filled();
     }
     std::vector<T> get() const
     {

@@ -463,6 +463,7 @@ extern "C" __attribute__((visibility("default"))) const apr_cuda_api *apr_cuda_p
         .bandwidth = apr_cuda_measure_bandwidth,
         .codecs = &apr_cuda_codec_table,
         .feedback = &apr_cuda_feedback_table,
+        .grad = &apr_cuda_grad_table,
     };
     return abi == APR_CUDA_ABI ? &api : NULL;
 }

@@ -157,6 +157,9 @@ extern const apr_cuda_codecs apr_cuda_codec_table;
 /* kernels/cuda/feedback/solver.cu */
 extern const apr_cuda_feedback apr_cuda_feedback_table;
 
+/* kernels/cuda/grad/table.cu */
+extern const apr_cuda_grad apr_cuda_grad_table;
+
 /* nvml.cu */
 void apr_cuda_nvml_facts(apr_cuda_facts *facts);
 
