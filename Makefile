@@ -453,9 +453,9 @@ $(EMULATED_CU_TESTS): $E/%: $E/tests/gpu/%.cu.o $(EMULATED_CUDA) $(LIB)
 emulated: $(EMULATED_LIB) $(EMULATED_DRILLS) $E/libcuda.so.1 $(EMULATED_TOOLS) $(EMULATED_C_TESTS) $(EMULATED_CU_TESTS)
 
 # Of these two minutes; others, by name, take from minutes to hours. gpu_plan cannot pass there: it compares a plan with what a driver counts.
-EMULATED_CHECKS ?= gpu_small_gemm gpu_ops gpu_decode_gemv gpu_qkv_epilogue gpu_prompt gpu_reuse gpu_drills gpu_filled gpu_recurrent gpu_table#  the longest first
+EMULATED_CHECKS ?= gpu_small_gemm gpu_ops gpu_decode_gemv gpu_qkv_epilogue gpu_prompt gpu_reuse gpu_drills gpu_filled gpu_recurrent gpu_grad gpu_train gpu_table#  the longest first
 check-emulated: deps ## some of the GPU's tests without a GPU: kernels played on the host, APR_EMULATED_ORDER=forward|backward|SEED
-	@$(MAKE) $(build) CUDA=0 $(EMULATED_LIB) $(EMULATED_DRILLS) $E/libcuda.so.1 $E/aprrun $(EMULATED_CHECKS:%=$E/%)
+	@$(MAKE) $(build) CUDA=0 $(EMULATED_LIB) $(EMULATED_DRILLS) $E/libcuda.so.1 $E/aprrun $E/aprquant $(EMULATED_CHECKS:%=$E/%)
 	@tests/run_emulated.sh $E $(EMULATED_CHECKS:%=$E/%)
 
 -include $(shell find $B -name '*.d' 2>/dev/null)

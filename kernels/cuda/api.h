@@ -198,6 +198,12 @@ static inline uint64_t apr_cuda_solver_bytes(int64_t n) { return ((uint64_t)n * 
 
 /* --- training: the operations of kernels/grad.h on a device, in float32 --- */
 
+/* Adam: mean = mean_decay * mean + mean_share * gradient, power the same of its square; what is used of them is multiplied by the scales. */
+typedef struct apr_cuda_adam {
+    float mean_decay, mean_share, power_decay, power_share;
+    float mean_scale, power_scale, epsilon;
+} apr_cuda_adam;
+
 /* A call is that of kernels/grad.h; its pointers, and those of ids and frequencies, are device pointers; `tiles` is not read. All functions
  * run in order on the device's stream and do not wait. Products round their inputs to TF32 (11 bits) and need start_blas. Sums have one
  * order: the same inputs give the same bits. */
@@ -212,6 +218,11 @@ typedef struct apr_cuda_grad {
                              bool gradient, double *kl, apr_error *err);
     /* Into *found, in device memory: the complement (~) of the index of the first number that is not finite; 0 (which is ~-1): all are. */
     apr_status (*first_not_finite)(apr_cuda_device *device, const float *x, int64_t n, uint64_t *found, apr_error *err);
+    /* What F32, F16 or BF16 store of n numbers. */
+    apr_status (*stored)(apr_cuda_device *device, const float *x, int64_t n, apr_dtype dtype, float *to, apr_error *err);
+    /* A step of AdamW: x -= rate * mean / sqrt(power) + decay * x, with mean and power updated by the gradient before. */
+    apr_status (*adamw)(apr_cuda_device *device, const apr_cuda_adam *adam, float rate, float decay, const float *gradient, int64_t n,
+                        float *x, float *mean, float *power, apr_error *err);
 } apr_cuda_grad;
 
 typedef struct apr_cuda_api {
@@ -367,6 +378,7 @@ typedef struct apr_cuda_api {
 #define APR_CUDA_DEVICES(X)  X(apr_cuda_options) X(apr_cuda_facts) X(apr_cuda_probe) X(apr_status) X(apr_error)
 #define APR_CUDA_WORKERS(X)  X(apr_cuda_worker) X(apr_cuda_worker_sizes) X(apr_cuda_portion) X(apr_range) X(apr_out_of_range)
 #define APR_CUDA_ROUNDING(X) X(apr_cuda_grid) X(apr_cuda_factors) X(apr_cuda_feedback_rows)
+#define APR_CUDA_TRAINING(X) X(apr_cuda_adam)
 #define APR_CUDA_TOKENS(X)   X(apr_cuda_topk_result) X(apr_cuda_logits_difference) X(apr_cuda_token) X(apr_topk)
 #define APR_CUDA_TENSORS(X)  X(apr_dtype) X(apr_dtype_facts) X(apr_tensor) X(apr_step) X(apr_step_kind) X(apr_chain) X(apr_origins)
 #define APR_CUDA_PACKINGS(X) X(apr_packing) X(apr_nested_scales) X(apr_code_order) X(apr_code_level) X(apr_zero_order)
@@ -387,6 +399,7 @@ typedef struct apr_cuda_api {
     APR_CUDA_DEVICES(X)   \
     APR_CUDA_WORKERS(X)   \
     APR_CUDA_ROUNDING(X)  \
+    APR_CUDA_TRAINING(X)  \
     APR_CUDA_TOKENS(X)    \
     APR_CUDA_TENSORS(X)   \
     APR_CUDA_PACKINGS(X)  \

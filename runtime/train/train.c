@@ -2,51 +2,33 @@
 #include "runtime/train/train_internal.h"
 
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 static apr_status allocate(apr_train *t, apr_error *err)
 {
     for (int i = 0; i < N_LINES; i++) {
         if (t->memory[i] != NULL || t->lines[i].bytes == 0) continue;
-        t->memory[i] = aligned_alloc(64, t->lines[i].bytes);
-        if (t->memory[i] == NULL) return apr_no_memory(err, t->lines[i].what);
+        APR_TRY(t->backend->allocate(t, i, err));
     }
     return APR_OK;
 }
 
 /* ---- numbers of weights ---- */
 
-static char *numbers_at(const apr_train *t, int line, int64_t number)
+/* Does the caller write and read the numbers where they are? Otherwise they travel through LINE_FLOATS. */
+static bool is_direct(const apr_train *t, const apr_train_weights *weights, const apr_tensor *tensor)
 {
-    return t->memory[line] != NULL ? t->memory[line] + (size_t)number * t->numbers->size : NULL;
+    if (!train_is_on_device(t)) return t->numbers->size == sizeof(float);
+    return weights != NULL && weights->is_on_device != NULL && weights->is_on_device(weights->user, tensor);
 }
 
-/* Weights that are stored as logarithms are used as exponentials. */
-static void raise_numbers(const apr_train *t, void *x, int64_t n)
+static apr_status read_tensor(apr_train *t, const apr_train_weights *weights, const apr_tensor *tensor, char *to, apr_error *err)
 {
-    const bool is_float = t->numbers->size == sizeof(float);
-    for (int64_t i = 0; i < n && is_float; i++) ((float *)x)[i] = expf(((float *)x)[i]);
-    for (int64_t i = 0; i < n && !is_float; i++) ((double *)x)[i] = exp(((double *)x)[i]);
-}
-
-/* From the gradient by an exponential to that by its logarithm. */
-static void multiply_numbers(const apr_train *t, void *x, const void *by, int64_t n)
-{
-    const bool is_float = t->numbers->size == sizeof(float);
-    for (int64_t i = 0; i < n && is_float; i++) ((float *)x)[i] *= ((const float *)by)[i];
-    for (int64_t i = 0; i < n && !is_float; i++) ((double *)x)[i] *= ((const double *)by)[i];
-}
-
-static apr_status read_tensor(const apr_train *t, const apr_train_weights *weights, const apr_tensor *tensor, char *to, apr_error *err)
-{
-    const bool direct = t->numbers->size == sizeof(float);
+    const bool direct = is_direct(t, weights, tensor);
     float *const floats = (float *)(void *)(direct ? to : t->memory[LINE_FLOATS]);
 
     if (weights != NULL && weights->values != NULL) APR_TRY(weights->values(weights->user, tensor, floats, err));
     else apr_decode_rows(tensor, 0, apr_tensor_rows(tensor), floats);
-    if (!direct) t->numbers->from_floats(floats, apr_tensor_elems(tensor), to);
-    return APR_OK;
+    return direct ? APR_OK : t->backend->put(t, floats, apr_tensor_elems(tensor), to, err);
 }
 
 static apr_status read_weights(apr_train *t, const apr_train_weights *weights, size_t op, apr_error *err)
@@ -55,20 +37,20 @@ static apr_status read_weights(apr_train *t, const apr_train_weights *weights, s
         const weight_place *const w = &t->weights[op][j];
         if (w->n == 0) continue;
         const int slot = t->program.ops[op].weight[j];
-        char *to = numbers_at(t, LINE_WEIGHTS, w->at);
+        char *to = train_numbers_at(t, LINE_WEIGHTS, w->at);
         for (int64_t i = 0; i < t->program.weights[slot].count; i++) {
             const apr_tensor *const tensor = t->slots[slot].tensors[i];
             APR_TRY(read_tensor(t, weights, tensor, to, err));
             to += (size_t)apr_tensor_elems(tensor) * t->numbers->size;
         }
-        if (t->program.weights[slot].is_log) raise_numbers(t, numbers_at(t, LINE_WEIGHTS, w->at), w->n);
+        if (t->program.weights[slot].is_log) t->backend->exponentials(t, train_numbers_at(t, LINE_WEIGHTS, w->at), w->n);
     }
     return APR_OK;
 }
 
 static char *gradient_of_weight(const apr_train *t, const weight_place *w)
 {
-    return numbers_at(t, w->is_shared ? LINE_SHARED_GRADIENTS : LINE_WEIGHT_GRADIENTS, w->gradient_at);
+    return train_numbers_at(t, w->is_shared ? LINE_SHARED_GRADIENTS : LINE_WEIGHT_GRADIENTS, w->gradient_at);
 }
 
 static bool is_trained(const apr_train_weights *weights, const apr_tensor *tensor)
@@ -87,12 +69,13 @@ static bool wants_gradient(const apr_train *t, const apr_train_weights *weights,
 }
 
 /* Gradients that are the operation's alone begin as zeros; shared ones did at the start of the pass. */
-static void clear_weight_gradients(apr_train *t, size_t op)
+static apr_status clear_weight_gradients(apr_train *t, size_t op, apr_error *err)
 {
     for (int j = 0; j < APR_OP_MAX_WEIGHTS; j++) {
         const weight_place *const w = &t->weights[op][j];
-        if (w->n > 0 && !w->is_shared) memset(gradient_of_weight(t, w), 0, (size_t)w->n * t->numbers->size);
+        if (w->n > 0 && !w->is_shared) APR_TRY(t->backend->clear(t, gradient_of_weight(t, w), (size_t)w->n * t->numbers->size, err));
     }
+    return APR_OK;
 }
 
 static const char *op_weight_name(const apr_train *t, size_t op)
@@ -108,14 +91,22 @@ static apr_status refuse_not_finite(const apr_train *t, size_t op, const char *w
                     op_weight_name(t, op), (long long)number, what);
 }
 
-static apr_status give_tensor(const apr_train *t, const apr_train_weights *weights, const apr_tensor *tensor, const char *gradient,
+/* Fails if a number of x, which `what` names, is not finite. */
+static apr_status check_finite(apr_train *t, size_t op, const char *what, const void *x, int64_t n, apr_error *err)
+{
+    int64_t wrong = -1;
+    APR_TRY(t->backend->first_not_finite(t, x, n, &wrong, err));
+    return wrong >= 0 ? refuse_not_finite(t, op, what, wrong, err) : APR_OK;
+}
+
+static apr_status give_tensor(apr_train *t, const apr_train_weights *weights, const apr_tensor *tensor, const char *gradient,
                               apr_error *err)
 {
-    const bool direct = t->numbers->size == sizeof(float);
+    const bool direct = is_direct(t, weights, tensor);
     float *const floats = (float *)(void *)t->memory[LINE_FLOATS];
 
     if (!is_trained(weights, tensor)) return APR_OK;
-    if (!direct) t->numbers->to_floats(gradient, apr_tensor_elems(tensor), floats);
+    if (!direct) APR_TRY(t->backend->get(t, gradient, apr_tensor_elems(tensor), floats, err));
     return weights->gradient(weights->user, tensor, direct ? (const float *)(const void *)gradient : floats, err);
 }
 
@@ -127,9 +118,8 @@ static apr_status give_gradients(apr_train *t, const apr_train_weights *weights,
         if (!w->gives || !wants_gradient(t, weights, op, j)) continue;
         const int slot = t->program.ops[op].weight[j];
         char *gradient = gradient_of_weight(t, w);
-        const int64_t wrong = t->numbers->first_not_finite(gradient, w->n);
-        if (wrong >= 0) return refuse_not_finite(t, op, "the weight's gradient", wrong, err);
-        if (t->program.weights[slot].is_log) multiply_numbers(t, gradient, numbers_at(t, LINE_WEIGHTS, w->at), w->n);
+        APR_TRY(check_finite(t, op, "the weight's gradient", gradient, w->n, err));
+        if (t->program.weights[slot].is_log) t->backend->multiply(t, gradient, train_numbers_at(t, LINE_WEIGHTS, w->at), w->n);
         for (int64_t i = 0; i < t->program.weights[slot].count; i++) {
             const apr_tensor *const tensor = t->slots[slot].tensors[i];
             APR_TRY(give_tensor(t, weights, tensor, gradient, err));
@@ -151,9 +141,9 @@ static row_range all_rows(const apr_train *t) { return (row_range){0, t->n_rows}
 static char *value_at(const apr_train *t, int value, int64_t first_row)
 {
     const value_place *const v = &t->values[value];
-    if (v->is_logits) return numbers_at(t, LINE_LOGITS, v->at);
-    if (!v->is_kept) return numbers_at(t, LINE_LOCAL, v->at);
-    return numbers_at(t, LINE_KEPT, v->at + first_row * t->program.values[value].width);
+    if (v->is_logits) return train_numbers_at(t, LINE_LOGITS, v->at);
+    if (!v->is_kept) return train_numbers_at(t, LINE_LOCAL, v->at);
+    return train_numbers_at(t, LINE_KEPT, v->at + first_row * t->program.values[value].width);
 }
 
 /* NULL: it has none. */
@@ -162,8 +152,8 @@ static char *gradient_at(const apr_train *t, int value, int64_t first_row)
     const value_place *const v = &t->values[value];
     if (!v->has_gradient) return NULL;
     if (v->is_logits) return t->memory[LINE_LOGITS] + t->logits_bytes / 2 + v->gradient_at * (int64_t)t->numbers->size;
-    if (!v->is_kept) return numbers_at(t, LINE_LOCAL_GRADIENTS, v->gradient_at);
-    return numbers_at(t, LINE_KEPT_GRADIENTS, v->gradient_at + first_row * t->program.values[value].width);
+    if (!v->is_kept) return train_numbers_at(t, LINE_LOCAL_GRADIENTS, v->gradient_at);
+    return train_numbers_at(t, LINE_KEPT_GRADIENTS, v->gradient_at + first_row * t->program.values[value].width);
 }
 
 static apr_grad_call bind_call(const apr_train *t, size_t i, row_range rows)
@@ -173,10 +163,8 @@ static apr_grad_call bind_call(const apr_train *t, size_t i, row_range rows)
 
     for (int k = 0; k < APR_GRAD_MAX_IN; k++) call.in[k] = t->inputs[i][k] >= 0 ? value_at(t, t->inputs[i][k], rows.first) : NULL;
     for (int j = 0; j < APR_OP_MAX_WEIGHTS; j++)
-        call.weight[j] = t->weights[i][j].n > 0 ? numbers_at(t, LINE_WEIGHTS, t->weights[i][j].at) : NULL;
+        call.weight[j] = t->weights[i][j].n > 0 ? train_numbers_at(t, LINE_WEIGHTS, t->weights[i][j].at) : NULL;
     call.out = op->out >= 0 ? value_at(t, op->out, rows.first) : NULL;
-    call.tiles = t->memory[LINE_WORKSPACE];
-    call.work = numbers_at(t, LINE_WORKSPACE, t->options.n_threads * (int64_t)apr_grad_tiles());
     if (op->kind == APR_OP_EMBED) t->args[i].embed.ids = t->ids + rows.first;
     return call;
 }
@@ -186,9 +174,8 @@ static apr_status run_forward(apr_train *t, size_t i, row_range rows, apr_error 
     const apr_op *const op = &t->program.ops[i];
     const apr_grad_call call = bind_call(t, i, rows);
 
-    t->numbers->ops[op->kind].forward(&call);
-    const int64_t wrong = op->out >= 0 ? t->numbers->first_not_finite(call.out, rows.n * call.width_out) : -1;
-    return wrong >= 0 ? refuse_not_finite(t, i, "the output", wrong, err) : APR_OK;
+    APR_TRY(t->backend->forward(t, op->kind, &call, err));
+    return op->out >= 0 ? check_finite(t, i, "the output", call.out, rows.n * call.width_out, err) : APR_OK;
 }
 
 static apr_status run_backward(apr_train *t, const apr_train_weights *weights, size_t i, row_range rows, apr_error *err)
@@ -201,10 +188,8 @@ static apr_status run_backward(apr_train *t, const apr_train_weights *weights, s
     for (int j = 0; j < APR_OP_MAX_WEIGHTS; j++)
         if (wants_gradient(t, weights, i, j)) call.d_weight[j] = gradient_of_weight(t, &t->weights[i][j]);
     call.d_out = gradient_at(t, op->out, rows.first);
-    const int64_t wrong = t->numbers->first_not_finite(call.d_out, rows.n * call.width_out);
-    if (wrong >= 0) return refuse_not_finite(t, i, "the output's gradient", wrong, err);
-    t->numbers->ops[op->kind].backward(&call);
-    return APR_OK;
+    APR_TRY(check_finite(t, i, "the output's gradient", call.d_out, rows.n * call.width_out, err));
+    return t->backend->backward(t, op->kind, &call, err);
 }
 
 static apr_status check_ids(const apr_train *t, const int32_t *ids, apr_error *err)
@@ -242,7 +227,7 @@ apr_status apr_train_forward(apr_train *t, const apr_train_weights *weights, con
 {
     APR_TRY(check_ids(t, ids, err));
     APR_TRY(allocate(t, err));
-    t->ids = ids;
+    APR_TRY(t->backend->take_ids(t, ids, err));
     for (int s = 0; s < t->n_segments; s++) APR_TRY(forward_segment(t, weights, s, err));
     return APR_OK;
 }
@@ -266,27 +251,40 @@ static apr_status forward_logits(apr_train *t, const apr_train_weights *weights,
 /* The value that has the logits: the output of the last operation. */
 static int logits_value(const apr_train *t) { return t->program.ops[t->program.n_ops - 1].out; }
 
-apr_status apr_train_logits(apr_train *t, const apr_train_weights *weights, int64_t first, int64_t n, float *to, apr_error *err)
+/* Computes logits of rows, and gives them to the host, or `there`. */
+static apr_status take_logits(apr_train *t, const apr_train_weights *weights, row_range rows, float *to, bool there, apr_error *err)
 {
-    for (int64_t done = 0; done < n; done += t->options.n_logits) {
-        const row_range rows = {first + done, n - done < t->options.n_logits ? n - done : t->options.n_logits};
-        APR_TRY(forward_logits(t, weights, rows, err));
-        t->numbers->to_floats(value_at(t, logits_value(t), 0), rows.n * t->program.vocab_size, to + done * t->program.vocab_size);
+    const int64_t n = rows.n * t->program.vocab_size;
+    const void *const logits = value_at(t, logits_value(t), 0);
+
+    APR_TRY(forward_logits(t, weights, rows, err));
+    return there ? t->backend->copy(t, to, logits, (size_t)n * t->numbers->size, err) : t->backend->get(t, logits, n, to, err);
+}
+
+static apr_status take_all_logits(apr_train *t, const apr_train_weights *weights, row_range all, float *to, bool there, apr_error *err)
+{
+    for (int64_t done = 0; done < all.n; done += t->options.n_logits) {
+        const row_range rows = {all.first + done, all.n - done < t->options.n_logits ? all.n - done : t->options.n_logits};
+        APR_TRY(take_logits(t, weights, rows, to + done * t->program.vocab_size, there, err));
     }
     return APR_OK;
+}
+
+apr_status apr_train_logits(apr_train *t, const apr_train_weights *weights, int64_t first, int64_t n, float *to, apr_error *err)
+{
+    return take_all_logits(t, weights, (row_range){first, n}, to, false, err);
 }
 
 static apr_status model_logits(void *user, int64_t first, int64_t n, float *to, apr_error *err)
 {
     const apr_train_model *const m = user;
-    return apr_train_logits(m->train, m->weights, first, n, to, err);
+    return take_all_logits(m->train, m->weights, (row_range){first, n}, to, train_is_on_device(m->train), err);
 }
 
-apr_train_teacher apr_train_teacher_of(apr_train_model *model) { return (apr_train_teacher){.logits = model_logits, .user = model}; }
-
-static double *row_losses(const apr_train *t) { return (double *)(void *)(t->memory[LINE_LOGITS] + t->logits_bytes); }
-
-static float *teacher_rows(const apr_train *t) { return (float *)(void *)(row_losses(t) + t->options.n_logits); }
+apr_train_teacher apr_train_teacher_of(apr_train_model *model)
+{
+    return (apr_train_teacher){.logits = model_logits, .user = model, .device = model->train->options.device};
+}
 
 /* One pass over the logits of all rows: the divergence of each, and with `gradient` what follows from it. */
 typedef struct logits_pass {
@@ -303,23 +301,38 @@ static apr_status backward_logits(const logits_pass *p, row_range rows, apr_erro
     const int last = logits_value(t);
     const size_t n_bytes = (size_t)(rows.n * t->program.values[last].width) * t->numbers->size;
 
-    for (size_t v = 0; v < t->program.n_values; v++)
-        if (t->values[v].is_logits) memset(gradient_at(t, (int)v, 0), 0, (size_t)(rows.n * t->program.values[v].width) * t->numbers->size);
-    memcpy(gradient_at(t, last, 0), value_at(t, last, 0), n_bytes);
+    for (size_t v = 0; v < t->program.n_values; v++) {
+        if (!t->values[v].is_logits) continue;
+        APR_TRY(t->backend->clear(t, gradient_at(t, (int)v, 0), (size_t)(rows.n * t->program.values[v].width) * t->numbers->size, err));
+    }
+    APR_TRY(t->backend->copy(t, gradient_at(t, last, 0), value_at(t, last, 0), n_bytes, err));
     for (size_t i = t->program.n_ops; i-- > t->first_logits;) APR_TRY(run_backward(t, p->weights, i, rows, err));
     return APR_OK;
+}
+
+/* The teacher's logits, where the student's are. */
+static apr_status ask_teacher(const logits_pass *p, row_range rows, apr_error *err)
+{
+    apr_train *const t = p->t;
+    const apr_train_teacher *const teacher = p->teacher;
+    float *const floats = (float *)(void *)t->memory[LINE_FLOATS];
+
+    if (teacher->device != NULL && teacher->device != t->options.device)
+        return apr_fail(err, APR_E_USAGE, "%s: the teacher's logits are on a GPU where the student is not", t->model->path);
+    if (!train_is_on_device(t) || teacher->device != NULL)
+        return teacher->logits(teacher->user, rows.first, rows.n, train_teacher_rows(t), err);
+    APR_TRY(teacher->logits(teacher->user, rows.first, rows.n, floats, err));
+    return t->backend->put(t, floats, rows.n * t->program.vocab_size, train_teacher_rows(t), err);
 }
 
 static apr_status run_logits_rows(logits_pass *p, row_range rows, apr_error *err)
 {
     apr_train *const t = p->t;
-    const int64_t width = t->program.vocab_size;
-    double *const kl = row_losses(t);
-    char *const logits = value_at(t, logits_value(t), 0);
+    const double *kl = NULL;
 
     APR_TRY(forward_logits(t, p->weights, rows, err));
-    APR_TRY(p->teacher->logits(p->teacher->user, rows.first, rows.n, teacher_rows(t), err));
-    t->numbers->divergence(teacher_rows(t), logits, rows.n, width, 1.0 / (double)t->n_rows, p->gradient, kl, t->options.n_threads);
+    APR_TRY(ask_teacher(p, rows, err));
+    APR_TRY(t->backend->divergence(t, value_at(t, logits_value(t), 0), rows.n, 1.0 / (double)t->n_rows, p->gradient, &kl, err));
     for (int64_t r = 0; r < rows.n; r++) {
         if (!isfinite(kl[r]))
             return apr_fail(err, APR_E_NO, "%s: the divergence from the teacher at token %lld is not finite", t->model->path,
@@ -354,14 +367,15 @@ apr_status apr_train_loss(apr_train *t, const apr_train_weights *weights, const 
 /* ---- backward ---- */
 
 /* Gradients of the kept values that this segment is the first to add to. */
-static void clear_value_gradients(apr_train *t, int segment)
+static apr_status clear_value_gradients(apr_train *t, int segment, apr_error *err)
 {
     for (size_t v = 0; v < t->program.n_values; v++) {
         const value_place *const place = &t->values[v];
         const bool is_local = !place->is_kept && place->segment == segment && !place->is_logits;
         if (!place->has_gradient || !(is_local || (place->is_kept && place->last == segment))) continue;
-        memset(gradient_at(t, (int)v, 0), 0, (size_t)(t->n_rows * t->program.values[v].width) * t->numbers->size);
+        APR_TRY(t->backend->clear(t, gradient_at(t, (int)v, 0), (size_t)(t->n_rows * t->program.values[v].width) * t->numbers->size, err));
     }
+    return APR_OK;
 }
 
 static apr_status backward_segment(apr_train *t, const apr_train_weights *weights, int segment, apr_error *err)
@@ -370,10 +384,10 @@ static apr_status backward_segment(apr_train *t, const apr_train_weights *weight
 
     segment_ops(t, segment, &begin, &end);
     if (t->local_of != segment) APR_TRY(forward_segment(t, weights, segment, err));
-    clear_value_gradients(t, segment);
+    APR_TRY(clear_value_gradients(t, segment, err));
     for (size_t i = end; i-- > begin;) {
         APR_TRY(read_weights(t, weights, i, err));
-        clear_weight_gradients(t, i);
+        APR_TRY(clear_weight_gradients(t, i, err));
         APR_TRY(run_backward(t, weights, i, all_rows(t), err));
         APR_TRY(give_gradients(t, weights, i, err));
     }
@@ -387,9 +401,10 @@ apr_status apr_train_gradient(apr_train *t, const apr_train_weights *weights, co
 
     if (t->options.forward_only) return apr_fail(err, APR_E_USAGE, "%s: this pass was opened without gradients", t->model->path);
     APR_TRY(apr_train_forward(t, weights, ids, err));
-    if (t->memory[LINE_SHARED_GRADIENTS] != NULL) memset(t->memory[LINE_SHARED_GRADIENTS], 0, t->lines[LINE_SHARED_GRADIENTS].bytes);
-    clear_value_gradients(t, t->n_segments);
-    for (size_t i = t->first_logits; i < t->program.n_ops; i++) clear_weight_gradients(t, i);
+    if (t->memory[LINE_SHARED_GRADIENTS] != NULL)
+        APR_TRY(t->backend->clear(t, t->memory[LINE_SHARED_GRADIENTS], t->lines[LINE_SHARED_GRADIENTS].bytes, err));
+    APR_TRY(clear_value_gradients(t, t->n_segments, err));
+    for (size_t i = t->first_logits; i < t->program.n_ops; i++) APR_TRY(clear_weight_gradients(t, i, err));
     APR_TRY(run_logits(&pass, err));
     *loss = pass.sum / (double)t->n_rows;
     for (size_t i = t->program.n_ops; i-- > t->first_logits;) APR_TRY(give_gradients(t, weights, i, err));

@@ -1,4 +1,4 @@
-/* train_internal.h - what opening a pass leaves for running it (train_open.c, train.c).
+/* train_internal.h - what opening a pass leaves for running it (train_open.c, train.c, and the two backends).
  *
  * The program is cut into segments: operations next to each other that belong to one layer. Values that another segment reads are kept
  * from the forward pass. The others are local: all segments use the same memory for them, and a backward pass computes those of its
@@ -9,9 +9,10 @@
 #include "formats/base/threads.h"
 #include "kernels/grad.h"
 #include "runtime/program/op_spec.h"
-#include "runtime/train/train.h"
+#include "runtime/train/train_backend.h"
+#include "runtime/train/train_device.h"
 
-/* X(ID, key, what): what a pass allocates */
+/* X(ID, key, what): what a pass allocates; IDS on a GPU alone */
 #define TRAIN_LINES(X)                                                                                \
     X(KEPT, "train.kept", "values between layers")                                                    \
     X(KEPT_GRADIENTS, "train.kept_gradients", "their gradients")                                      \
@@ -22,7 +23,8 @@
     X(SHARED_GRADIENTS, "train.shared_gradients", "gradients of weights that several operations use") \
     X(FLOATS, "train.floats", "a tensor on its way to or from the caller")                            \
     X(LOGITS, "train.logits", "logits of some rows, with the teacher's")                              \
-    X(WORKSPACE, "train.workspace", "workspace")
+    X(WORKSPACE, "train.workspace", "workspace")                                                      \
+    X(IDS, "train.ids", "token ids and rotary frequencies")
 
 enum {
 #define X(ID, key, what) LINE_##ID,
@@ -56,7 +58,8 @@ struct apr_train {
     const apr_model *model;
     apr_program program;
     apr_train_options options;
-    const apr_grad_numbers *numbers;
+    const apr_grad_numbers *numbers; /* on a GPU those of float32: which operations have gradients is the same */
+    const train_backend *backend;
     int64_t n_rows;
 
     slot_tensors *slots;        /* [n_weights] */
@@ -70,15 +73,28 @@ struct apr_train {
     size_t first_logits;                         /* the first operation of the logits' segment; operations after it belong to it as well */
     bool has_logits_weights;                     /* the weights of the logits' segment are there */
     value_place *values;                         /* [n_values] */
-    float *freqs;
+    float *freqs;                                /* [n_freqs] */
+    int64_t n_freqs;
     int64_t *rope_offsets;
-    int64_t *zeros; /* offsets of what only shapes are taken from */
-    const int32_t *ids;
+    int64_t *zeros;     /* offsets of what only shapes are taken from */
+    const int32_t *ids; /* there */
 
     apr_train_line lines[N_LINES];
     char *memory[N_LINES];
     int64_t logits_bytes; /* of LINE_LOGITS: values, then their gradients; the losses of rows and the teacher's logits follow */
 };
+
+static inline bool train_is_on_device(const apr_train *t) { return t->options.device != NULL; }
+
+/* The numbers at an index of a line's memory; NULL: the line has none. */
+static inline char *train_numbers_at(const apr_train *t, int line, int64_t number)
+{
+    return t->memory[line] != NULL ? t->memory[line] + (size_t)number * t->numbers->size : NULL;
+}
+
+/* In the memory of logits: after values and gradients a divergence for each row, then the teacher's rows. */
+static inline double *train_row_losses(const apr_train *t) { return (double *)(void *)(t->memory[LINE_LOGITS] + t->logits_bytes); }
+static inline float *train_teacher_rows(const apr_train *t) { return (float *)(void *)(train_row_losses(t) + t->options.n_logits); }
 
 /* An operation's shapes; pointers are added where it runs. */
 static inline apr_grad_call apr_train_call_of(const apr_train *t, size_t i, int64_t n_rows)

@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-enum { LOGITS_ROWS = 128 }; /* the depth of a product's partial sums: chunks of whole parts are added in the same order */
+enum { LOGITS_ROWS = 128 }; /* the depth of a product's partial sums on the host: chunks of whole parts are added in the same order */
 
 const apr_program *apr_train_program(const apr_train *t) { return &t->program; }
 
@@ -16,7 +16,7 @@ const apr_tensor *const *apr_train_tensors(const apr_train *t, size_t *n)
 
 const apr_train_line *apr_train_plan(const apr_train *t, size_t *n)
 {
-    *n = N_LINES;
+    *n = train_is_on_device(t) ? N_LINES : LINE_IDS; /* the last line is a GPU's alone */
     return t->lines;
 }
 
@@ -73,13 +73,22 @@ static apr_status list_tensors(apr_train *t, apr_error *err)
 
 /* ---- opening: operations ---- */
 
+/* Is there a backward pass where it is to run? Weights that are stored as logarithms need one as well. */
+static bool can_run(const apr_train *t, const apr_op *op)
+{
+    if (!t->backend->has(t, op->kind)) return false;
+    for (int j = 0; j < APR_OP_MAX_WEIGHTS; j++)
+        if (op->weight[j] >= 0 && t->program.weights[op->weight[j]].is_log && t->backend->exponentials == NULL) return false;
+    return true;
+}
+
 static apr_status check_operations(const apr_train *t, apr_error *err)
 {
     for (size_t i = 0; i < t->program.n_ops; i++) {
         const apr_op *const op = &t->program.ops[i];
-        if (t->numbers->ops[op->kind].forward == NULL)
-            return apr_fail(err, APR_E_UNSUPPORTED, "%s: the operation '%s' (layer %d) has no backward pass", t->model->path,
-                            apr_op_name(op->kind), op->layer);
+        if (!can_run(t, op))
+            return apr_fail(err, APR_E_UNSUPPORTED, "%s: the operation '%s' (layer %d) has no backward pass%s", t->model->path,
+                            apr_op_name(op->kind), op->layer, t->backend->where);
         if (op->kind == APR_OP_INDEX && t->options.n_tokens > op->args.index.n_chosen)
             return apr_fail(err, APR_E_USAGE, "%s: a window of %lld tokens is longer than the %lld positions that its index chooses",
                             t->model->path, (long long)t->options.n_tokens, (long long)op->args.index.n_chosen);
@@ -135,6 +144,7 @@ static apr_status make_frequencies(apr_train *t, apr_error *err)
         t->rope_offsets[i] = n;
         n += t->program.ropes[i].n_freqs;
     }
+    t->n_freqs = n;
     t->freqs = calloc((size_t)n + 1, sizeof *t->freqs);
     if (t->freqs == NULL) return apr_no_memory(err, "rotary frequencies");
     for (size_t i = 0; i < t->program.n_ropes; i++) {
@@ -341,13 +351,17 @@ static weight_sizes place_weights(apr_train *t)
 
 /* ---- opening: the plan ---- */
 
+/* Of all operations the most. Those of logits get some rows at a time. */
 static size_t work_numbers(const apr_train *t)
 {
+    static const char there; /* for inputs that an operation has */
+    const int64_t n_logits = t->options.n_logits < t->n_rows ? t->options.n_logits : t->n_rows;
     size_t most = 0;
+
     for (size_t i = 0; i < t->program.n_ops; i++) {
-        const apr_grad_call call = apr_train_call_of(t, i, t->n_rows);
-        const apr_grad_op *const op = &t->numbers->ops[t->program.ops[i].kind];
-        const size_t n = op->work != NULL ? op->work(&call) : 0;
+        apr_grad_call call = apr_train_call_of(t, i, i < t->first_logits ? t->n_rows : n_logits);
+        for (int k = 0; k < APR_GRAD_MAX_IN; k++) call.in[k] = t->inputs[i][k] >= 0 ? &there : NULL;
+        const size_t n = t->backend->work(t, t->program.ops[i].kind, &call);
         most = n > most ? n : most;
     }
     return (most + 15) / 16 * 16;
@@ -362,6 +376,7 @@ static void set_line(apr_train *t, int line, int64_t n, size_t size)
     };
     t->lines[line] = texts[line];
     t->lines[line].bytes = ((uint64_t)n * size + 63) / 64 * 64;
+    t->lines[line].on_device = train_is_on_device(t) && line != LINE_FLOATS;
 }
 
 static void make_plan(apr_train *t)
@@ -369,7 +384,8 @@ static void make_plan(apr_train *t)
     const value_sizes v = place_values(t);
     const weight_sizes w = place_weights(t);
     const int64_t backward = t->options.forward_only ? 0 : 1, size = (int64_t)t->numbers->size, n_logits = t->options.n_logits;
-    const int64_t tiles = (int64_t)t->options.n_threads * (int64_t)apr_grad_tiles();
+    const int64_t teacher = n_logits * t->program.vocab_size, floats = w.floats > teacher ? w.floats : teacher;
+    const bool on_device = train_is_on_device(t);
 
     set_line(t, LINE_KEPT, v.kept, t->numbers->size);
     set_line(t, LINE_KEPT_GRADIENTS, v.kept_gradients, t->numbers->size);
@@ -378,10 +394,11 @@ static void make_plan(apr_train *t)
     set_line(t, LINE_WEIGHTS, w.weights, t->numbers->size);
     set_line(t, LINE_WEIGHT_GRADIENTS, backward * w.gradients, t->numbers->size);
     set_line(t, LINE_SHARED_GRADIENTS, backward * w.shared, t->numbers->size);
-    set_line(t, LINE_FLOATS, size == sizeof(float) ? 0 : w.floats, sizeof(float));
+    set_line(t, LINE_FLOATS, on_device ? floats : size == sizeof(float) ? 0 : w.floats, sizeof(float));
     t->logits_bytes = (1 + backward) * v.logits * size;
-    set_line(t, LINE_LOGITS, t->logits_bytes + n_logits * (t->program.vocab_size * 4 + 8), 1);
-    set_line(t, LINE_WORKSPACE, (int64_t)work_numbers(t) + tiles, t->numbers->size);
+    set_line(t, LINE_LOGITS, t->logits_bytes + teacher * 4 + n_logits * 8, 1);
+    set_line(t, LINE_WORKSPACE, (int64_t)work_numbers(t), t->numbers->size);
+    set_line(t, LINE_IDS, on_device ? (t->n_rows * (int64_t)sizeof(int32_t) + 63) / 64 * 64 + t->n_freqs * (int64_t)sizeof(float) : 0, 1);
 }
 
 static apr_status open_tables(apr_train *t, apr_error *err)
@@ -420,6 +437,14 @@ static apr_status open_program(apr_train *t, apr_error *err)
     return APR_OK;
 }
 
+/* Whole parts of LOGITS_ROWS. A GPU's own number is not more than the rows of a pass. */
+static int64_t rows_of_logits(const apr_train *t)
+{
+    const int64_t own = t->n_rows < t->backend->n_logits && train_is_on_device(t) ? t->n_rows : t->backend->n_logits;
+    const int64_t n = t->options.n_logits > 0 ? t->options.n_logits : own;
+    return (n + LOGITS_ROWS - 1) / LOGITS_ROWS * LOGITS_ROWS;
+}
+
 apr_status apr_train_open(apr_train **train, const apr_model *model, const apr_train_options *options, apr_error *err)
 {
     apr_train *const t = calloc(1, sizeof *t);
@@ -429,12 +454,14 @@ apr_status apr_train_open(apr_train **train, const apr_model *model, const apr_t
     t->model = model;
     t->options = *options;
     t->options.n_windows = options->n_windows > 0 ? options->n_windows : 1;
-    t->options.n_logits = options->n_logits > 0 ? (options->n_logits + LOGITS_ROWS - 1) / LOGITS_ROWS * LOGITS_ROWS : LOGITS_ROWS;
     t->options.n_threads = options->n_threads > 0 ? options->n_threads : apr_all_threads();
     t->n_rows = t->options.n_tokens * t->options.n_windows;
+    t->backend = options->device != NULL ? &train_on_cuda : &train_on_host;
+    t->options.n_logits = rows_of_logits(t);
     t->numbers = options->float64 ? &apr_grad_float64 : &apr_grad_float32;
     t->local_of = -1;
-    const apr_status status = open_program(t, err);
+    const bool is_possible = !options->float64 || options->device == NULL;
+    const apr_status status = is_possible ? open_program(t, err) : apr_fail(err, APR_E_USAGE, "a GPU trains in float32");
     if (status == APR_OK) *train = t;
     else apr_train_close(t);
     return status;
@@ -444,7 +471,8 @@ void apr_train_close(apr_train *t)
 {
     if (t == NULL) return;
     for (size_t i = 0; i < t->program.n_weights && t->slots != NULL; i++) free(t->slots[i].tensors);
-    for (int i = 0; i < N_LINES; i++) free(t->memory[i]);
+    for (int i = 0; i < N_LINES; i++)
+        if (t->memory[i] != NULL) t->backend->release(t, i);
     free(t->slots);
     free(t->trained);
     free(t->args);

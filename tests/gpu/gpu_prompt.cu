@@ -401,7 +401,7 @@ static void take_f16(const layer &l, const matrix *m, const device_copy<float> &
         off = std::max(off, most > 0 ? more / most : more);
     }
     note("gate and up as FP16 (more than 2^-11, of the largest of a row)", off, 1e-5, l.c.name);
-    must(cudaMemcpy(floats.device, got.data(), got.size() * sizeof(float), cudaMemcpyHostToDevice), "upload");
+    must(cudaMemcpy(floats.device, got.data(), got.size() * sizeof(float), cudaMemcpyHostToDevice), "upload"), filled();
 }
 
 static void test_layer(const layer_case &c)

@@ -75,7 +75,8 @@ struct product_case {
         fresh(first);
         between();
         must(cudaDeviceSynchronize(), "between");
-        must(cudaMemcpy(x.device, second.data(), second.size() * sizeof(float), cudaMemcpyHostToDevice), "behind the device's back");
+        must(cudaMemcpy(x.device, second.data(), second.size() * sizeof(float), cudaMemcpyHostToDevice), "behind the device's back"),
+            filled();
         run(out.device);
         const std::vector<float> got = out.get();
         const bool old = differing(got.data(), of_first.data(), got.size() * 4) == 0,

@@ -31,6 +31,7 @@ static void no_function_is_missing(void **state)
     all_are_there("the table", &cuda->architectures, cuda + 1);
     all_are_there("the codecs' table", cuda->codecs, cuda->codecs + 1);
     all_are_there("the table of error feedback", cuda->feedback, cuda->feedback + 1);
+    all_are_there("the table of training", cuda->grad, cuda->grad + 1);
     all_are_there("the list of operations", cuda->backend->ops, cuda->backend->ops + APR_OP_COUNT);
 }
 

@@ -6,6 +6,7 @@
 #include "kernels/ref/ref_ops.h"
 #include "tests/support/fake_device_internal.h"
 #include "tests/support/fake_feedback.h"
+#include "tests/support/fake_grad.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -450,6 +451,7 @@ const apr_cuda_api *fake_device(void)
                                      .prompt = fake_prompt,
                                      .check = check,
                                      .check_each = use,
-                                     .feedback = &fake_feedback};
+                                     .feedback = &fake_feedback,
+                                     .grad = &fake_grad};
     return &api;
 }

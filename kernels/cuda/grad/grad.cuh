@@ -160,4 +160,9 @@ apr_status grad_divergence(apr_cuda_device *device, const float *teacher, float 
                            bool gradient, double *kl, apr_error *err);
 apr_status grad_first_not_finite(apr_cuda_device *device, const float *x, int64_t n, uint64_t *found, apr_error *err);
 
+/* optimizer.cu */
+apr_status grad_stored(apr_cuda_device *device, const float *x, int64_t n, apr_dtype dtype, float *to, apr_error *err);
+apr_status grad_adamw(apr_cuda_device *device, const apr_cuda_adam *adam, float rate, float decay, const float *gradient, int64_t n,
+                      float *x, float *mean, float *power, apr_error *err);
+
 #endif

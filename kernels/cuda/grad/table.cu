@@ -101,4 +101,5 @@ static apr_status run_backward(apr_cuda_device *device, apr_op_kind kind, const 
     return call->n_rows > 0 && find(kind)->backward != NULL ? find(kind)->backward(device, call, err) : APR_OK;
 }
 
-extern const apr_cuda_grad apr_cuda_grad_table = {has, work, run_forward, run_backward, grad_divergence, grad_first_not_finite};
+extern const apr_cuda_grad apr_cuda_grad_table = {has,         work,      run_forward, run_backward, grad_divergence, grad_first_not_finite,
+                                                  grad_stored, grad_adamw};

@@ -1,0 +1,136 @@
+/* runtime/train on a GPU: gradients of whole dense models against the host's, the same bits again, what is planned against what the driver
+ * has less, and a student whose loss falls.
+ *
+ * Products round their inputs to 11 bits there. The gradient of a whole model is within 2e-3 of the host's (of gemma2 5e-3: see
+ * train_check.h). That of one tensor is within
+ * 1e-2: those of queries and keys are small differences of larger numbers, because a change that all scores of a row share has no effect. */
+#include "kernels/cuda_loader.h"
+#include "tests/support/train_check.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static const apr_cuda_api *cuda;
+static const double MOST_OFF_LOSS = 2e-3, MOST_OFF_TENSOR = 1e-2;
+
+static apr_train_device *open_device(void)
+{
+    apr_train_device *device;
+    apr_error err = {0};
+    if (apr_train_device_open(&device, cuda, 0, &err) != APR_OK) fail_msg("%s", err.text);
+    return device;
+}
+
+static void gradients_are_those_of_the_host(void **state)
+{
+    (void)state;
+    for (int i = 0; i < N_TRAIN_CHECK_MODELS; i++) {
+        const train_check_model *const of = &train_check_models[i];
+        program_model m;
+        apr_train_device *const device = open_device();
+        train_check_open_model(&m, of);
+        apr_train *const here = train_check_open(&m.model, NULL), *const there = train_check_open(&m.model, device);
+        train_gradients a = train_check_gradients(here), b = train_check_gradients(there), again = train_check_gradients(there);
+        const train_distances off = train_check_distances(&a, &b);
+        const double off_loss = fabs(a.loss - b.loss) / a.loss;
+        printf("%s (%s): off by %.1e: the loss %.1e, the worst tensor %.1e (%s)\n", of->architecture, of->what, off.whole, off_loss,
+               off.worst, off.name);
+        if (!(off.whole <= of->most_off && off.worst <= MOST_OFF_TENSOR && off_loss <= MOST_OFF_LOSS)) fail_msg("%s", of->architecture);
+        assert_true(off.whole > 0.0); /* of numbers that were not rounded: then this is not a GPU's pass */
+        if (!train_check_same_bits(&b, &again)) fail_msg("%s: other bits in the second pass", of->architecture);
+        train_check_close(&a), train_check_close(&b), train_check_close(&again);
+        apr_train_close(here), apr_train_close(there);
+        apr_train_device_close(device);
+        program_model_close(&m);
+    }
+}
+
+/* The student's bytes after n steps, and the loss of each. */
+static apr_student *taught(const apr_model *model, apr_train_device *device, double *losses, int n)
+{
+    const apr_train_options options = train_check_options(device);
+    apr_error err = {0};
+    apr_student *s;
+
+    if (apr_student_open(&s, model, &options, &err) != APR_OK) fail_msg("%s", err.text);
+    for (int i = 0; i < n; i++)
+        if (apr_student_step(s, train_check_ids(), &train_check_teacher, (apr_student_rate){3e-3, 0.01}, &losses[i], &err) != APR_OK)
+            fail_msg("%s", err.text);
+    if (apr_student_finish(s, &err) != APR_OK) fail_msg("%s", err.text);
+    return s;
+}
+
+static void a_loss_falls_in_twenty_steps(void **state)
+{
+    enum { STEPS = 20 };
+    program_model m;
+    size_t n;
+    double here[STEPS], there[STEPS], again[STEPS];
+    (void)state;
+    apr_train_device *const device = open_device();
+
+    train_check_open_model(&m, &train_check_models[0]);
+    apr_student *const a = taught(&m.model, NULL, here, STEPS), *const b = taught(&m.model, device, there, STEPS),
+                       *const c = taught(&m.model, device, again, STEPS);
+    printf("the loss falls from %.4f to %.4f, on the host to %.4f\n", there[0], there[STEPS - 1], here[STEPS - 1]);
+    assert_true(there[STEPS - 1] < 0.9 * there[0]);
+    assert_true(fabs(there[STEPS - 1] - here[STEPS - 1]) < 0.01 * here[0]);
+    assert_memory_equal(there, again, sizeof there);
+    const apr_tensor *const *const tensors = apr_student_tensors(b, &n);
+    for (size_t i = 0; i < n; i++)
+        assert_memory_equal(apr_student_bytes(b, i), apr_student_bytes(c, i),
+                            (size_t)apr_tensor_elems(tensors[i]) * apr_dtypes[tensors[i]->dtype].bytes_per_block);
+    apr_student_close(a), apr_student_close(b), apr_student_close(c);
+    apr_train_device_close(device);
+    program_model_close(&m);
+}
+
+/* The driver gives whole blocks: at least what is planned, and not a block more for each line. */
+static void the_driver_has_as_much_less(void **state)
+{
+    program_model m;
+    uint64_t before, after, total, planned = 0;
+    size_t n;
+    apr_error err = {0};
+    (void)state;
+    apr_train_device *const device = open_device();
+
+    train_check_open_model(&m, &train_check_models[1]);
+    apr_train *const t = train_check_open(&m.model, device);
+    const apr_train_line *const lines = apr_train_plan(t, &n);
+    for (size_t i = 0; i < n; i++) planned += lines[i].on_device ? lines[i].bytes : 0;
+    assert_int_equal(cuda->memory(device->device, &before, &total, &err), APR_OK);
+    assert_int_equal(apr_train_device_check(device, total, "training", "use --device host", &err), APR_E_MEMORY);
+    assert_int_equal(apr_train_device_check(device, planned, "training", "use --device host", &err), APR_OK);
+    train_gradients g = train_check_gradients(t);
+    assert_int_equal(cuda->memory(device->device, &after, &total, &err), APR_OK);
+    printf("planned: %llu bytes; the driver has %llu less\n", (unsigned long long)planned, (unsigned long long)(before - after));
+    assert_true(before - after <= planned + APR_TRAIN_RESERVE);
+    train_check_close(&g);
+    apr_train_close(t);
+    apr_train_device_close(device);
+    program_model_close(&m);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(gradients_are_those_of_the_host),
+        cmocka_unit_test(a_loss_falls_in_twenty_steps),
+        cmocka_unit_test(the_driver_has_as_much_less),
+    };
+    apr_error err = {0};
+    int n;
+
+    if (apr_cuda_load(&cuda, &err) != APR_OK || cuda->count(&n, &err) != APR_OK) {
+        printf("skipped: no device (%s)\n", err.text);
+        return 77;
+    }
+    return cmocka_run_group_tests_name("gpu_train", tests, NULL, NULL);
+}
