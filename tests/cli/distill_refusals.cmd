@@ -26,3 +26,5 @@ mkdir changed && sed -E '/layers.1.mlp.down_proj/s/0\.1\]/3e38]/' data/distill/t
 make_family changed broken && tokenizer broken
 say aprrun distill data/tiny-qwen2 broken text.txt -o out/ --steps 4 --tokens 32
 ls -d out out.bin 2>/dev/null || echo 'nothing is written'
+# no GPU: nothing is opened but the models
+CUDA_VISIBLE_DEVICES= learn text.txt -o out/ --device cuda >/dev/null 2>&1; echo "= $?, $(ls -d out 2>/dev/null | wc -l) written"

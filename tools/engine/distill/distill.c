@@ -2,6 +2,7 @@
 #include "tools/engine/distill/distill.h"
 
 #include "convert/naming.h"
+#include "kernels/cuda_loader.h"
 #include "tools/engine/device/process.h"
 #include "tools/engine/text_input.h"
 
@@ -68,26 +69,38 @@ static apr_status encode(apr_distill *d, const apr_distill_request *q, apr_error
 
 /* ---- the plan ---- */
 
-static uint64_t sum_of(const apr_train_line *lines, size_t n, const apr_train_line **largest)
+/* Of the host's lines, or of the GPU's. */
+static uint64_t sum_of(const apr_train_line *lines, size_t n, bool on_device, const apr_train_line **largest)
 {
     uint64_t sum = 0;
     for (size_t i = 0; i < n; i++) {
+        if (lines[i].on_device != on_device) continue;
         sum += lines[i].bytes;
         if (*largest == NULL || lines[i].bytes > (*largest)->bytes) *largest = &lines[i];
     }
     return sum;
 }
 
+static uint64_t sum_of_both(const apr_distill *d, bool on_device, const apr_train_line **largest)
+{
+    size_t n_teacher, n_student;
+    const apr_train_line *const of_teacher = apr_train_plan(d->teacher, &n_teacher);
+    const apr_train_line *const of_student = apr_student_plan(d->student, &n_student);
+    return sum_of(of_teacher, n_teacher, on_device, largest) + sum_of(of_student, n_student, on_device, largest);
+}
+
 static apr_status check_plan(apr_distill *d, const apr_distill_request *q, apr_error *err)
 {
-    const apr_train_line *largest = NULL;
-    size_t n;
+    const apr_train_line *largest = NULL, *largest_there = NULL;
     const uint64_t budget = q->budget_bytes > 0 ? q->budget_bytes : apr_available_memory();
 
-    const apr_train_line *const of_teacher = apr_train_plan(d->teacher, &n);
-    d->planned_bytes = sum_of(of_teacher, n, &largest);
-    const apr_train_line *const of_student = apr_student_plan(d->student, &n);
-    d->planned_bytes += sum_of(of_student, n, &largest);
+    d->planned_bytes = sum_of_both(d, false, &largest);
+    d->planned_device_bytes = sum_of_both(d, true, &largest_there);
+    if (d->device != NULL) {
+        APR_TRY(apr_train_device_check(d->device, d->planned_device_bytes, "training",
+                                       "use fewer --tokens, a smaller --window or student, or --device host", err));
+        d->planned_device_bytes += d->device->line.bytes; /* which it has already */
+    }
     if (budget == 0 || d->planned_bytes <= budget) return APR_OK;
     return apr_fail(err, APR_E_MEMORY,
                     "training needs %.2f GiB of host memory, %.2f GiB more than %s (%s take %.2f GiB): use fewer --tokens, a smaller "
@@ -96,12 +109,21 @@ static apr_status check_plan(apr_distill *d, const apr_distill_request *q, apr_e
                     q->budget_bytes > 0 ? "--memory allows" : "is available", largest->what, (double)largest->bytes / 0x1p30);
 }
 
+static apr_status open_device(apr_distill *d, const apr_distill_request *q, apr_error *err)
+{
+    const apr_cuda_api *cuda;
+
+    APR_TRY(apr_cuda_load(&cuda, err));
+    return apr_train_device_open(&d->device, cuda, q->ordinal, err);
+}
+
 apr_status apr_distill_open(apr_distill *d, const apr_distill_request *q, apr_error *err)
 {
     *d = (apr_distill){0};
     APR_TRY(check_vocabularies(q, err));
     APR_TRY(encode(d, q, err));
-    apr_train_options options = {.n_tokens = d->window, .n_windows = d->n_together, .n_threads = q->n_threads};
+    if (q->on_device) APR_TRY(open_device(d, q, err));
+    apr_train_options options = {.n_tokens = d->window, .n_windows = d->n_together, .n_threads = q->n_threads, .device = d->device};
     APR_TRY(apr_student_open(&d->student, &q->student->model, &options, err));
     options.forward_only = true;
     APR_TRY(apr_train_open(&d->teacher, &q->teacher->model, &options, err));
@@ -114,6 +136,7 @@ void apr_distill_close(apr_distill *d)
 {
     apr_train_close(d->teacher);
     apr_student_close(d->student);
+    apr_train_device_close(d->device); /* after what is there */
     free(d->ids);
     free(d->ids_student);
     free(d->losses);

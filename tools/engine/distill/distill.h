@@ -8,6 +8,7 @@
 
 #include "convert/convert.h"
 #include "runtime/distill/student.h"
+#include "runtime/train/train_device.h"
 #include "tools/engine/run/running.h"
 
 typedef struct apr_distill_request {
@@ -19,6 +20,8 @@ typedef struct apr_distill_request {
     double rate, decay;
     uint64_t seed, budget_bytes; /* budget_bytes: of host memory; 0: what is available */
     int n_threads;
+    bool on_device; /* of CUDA: the GPU `ordinal` has models, gradients and moments; else the host */
+    int ordinal;
     /* Called after each step, and before the first and after the last with step 0 and n_steps + 1: what is measured; NULL: not. */
     void (*on_step)(void *user, int64_t step, double loss);
     void *user;
@@ -26,20 +29,22 @@ typedef struct apr_distill_request {
 
 /* Paired by rows: after less before. */
 typedef struct apr_distill {
+    apr_train_device *device; /* NULL: the host */
     apr_train *teacher;
     apr_student *student;
     int32_t *ids, *ids_student; /* the text's tokens in windows; each model has its own begin token */
     int64_t window, n_windows, n_held_out, n_together;
-    uint64_t planned_bytes;
-    double *losses;            /* [n_steps] */
-    double before, after;      /* mean divergence on the held-out windows */
+    uint64_t planned_bytes, planned_device_bytes; /* of host memory; of the GPU's */
+    double *losses;                               /* [n_steps] */
+    double before, after;                         /* mean divergence on the held-out windows */
     double first, last, error; /* means of the first and the last tenth of the steps' losses, and the standard error of their difference */
     int64_t n_tenth;
     bool is_better, falls;
 } apr_distill;
 
 /* Reads the text and plans. APR_E_USAGE: the text is too short. APR_E_UNSUPPORTED: vocabularies differ, a weight is quantized, or an
- * operation has no backward pass. APR_E_MEMORY: the plan needs more than the budget. Close it whatever the status. */
+ * operation has no backward pass there. APR_E_MEMORY: the plan needs more than the budget, or than the GPU has free. APR_E_DEVICE: there is no
+ * GPU. Close it whatever the status. */
 apr_status apr_distill_open(apr_distill *distill, const apr_distill_request *request, apr_error *err);
 void apr_distill_close(apr_distill *distill);
 

@@ -3,6 +3,7 @@
 #include "tools/engine/distill/distill.h"
 #include "formats/files/out.h"
 #include "tools/engine/convert/job.h"
+#include "tools/engine/device/device.h"
 #include "tools/report/chart.h"
 #include "tools/report/guard.h"
 #include "tools/report/html.h"
@@ -21,7 +22,8 @@
 
 typedef struct distill_options {
     const char *out, *loss, *html;
-    int64_t steps, tokens, window, seed, threads;
+    int64_t steps, tokens, window, seed, threads, gpu;
+    int device; /* apr_device_choice */
     double rate, decay;
     uint64_t memory;
     bool force, allow_loss, stats;
@@ -54,6 +56,9 @@ static const apr_option distill_table[] = {
     {"memory", 0, APR_OPTION_SIZE, "SIZE", NULL, "refuse to start if the plan needs more; without it: more than is available",
      APR_TO(distill_options, memory), .min = APR_MIN_SIZE},
     {"stats", 0, APR_OPTION_FLAG, NULL, NULL, "print the plan of memory, line by line", APR_TO(distill_options, stats)},
+    {"device", 0, APR_OPTION_CHOICE, "host|cuda", "host", "where to train; cuda: dense models with attention only",
+     APR_TO(distill_options, device), .group = "Device"},
+    {"gpu", 0, APR_OPTION_INT, "N", "0", "which GPU, by its CUDA ordinal", APR_TO(distill_options, gpu), .min = 0, .max = 1024},
     {0},
 };
 
@@ -61,6 +66,7 @@ static const char *const distill_examples[] = {
     "aprrun distill teacher/ student/ text.txt -o distilled/ --steps 500",
     "aprrun distill teacher.gguf student.gguf text.txt -o distilled.gguf --tokens 8192 --rate 3e-4 --loss curve.json",
     "aprrun distill teacher/ student/ text.txt -o distilled.apr --html distilled.html --memory 24G",
+    "aprrun distill teacher/ student/ text.txt -o distilled/ --tokens 16384 --device cuda",
     NULL,
 };
 
@@ -87,7 +93,7 @@ static void report_plan(apr_report *r, const apr_train_line *lines, size_t n, co
     for (size_t i = 0; i < n; i++) {
         if (lines[i].bytes == 0) continue;
         apr_report_row(r);
-        apr_report_cell(r, apr_as_text(whose), "%s", whose);
+        apr_report_cell(r, apr_as_text(whose), "%s%s", whose, lines[i].on_device ? ", on the GPU" : "");
         apr_report_cell(r, apr_as_text(lines[i].key), "%s", lines[i].what);
         apr_report_cell(r, apr_as_uint(lines[i].bytes), "%s", apr_size_text(size, lines[i].bytes));
     }
@@ -105,7 +111,13 @@ static void report_memory(apr_report *r, const work *w)
     report_plan(r, of_student, n, "student");
     const apr_train_line *const of_teacher = apr_train_plan(w->distill.teacher, &n);
     report_plan(r, of_teacher, n, "teacher");
+    if (w->distill.device != NULL) report_plan(r, &w->distill.device->line, 1, "both");
     apr_report_close(r);
+    const apr_train_device *const device = w->distill.device;
+    if (device != NULL) {
+        apr_report_print(r, "  planned: %s of the memory of %s\n", apr_size_text(size, w->distill.planned_device_bytes), device->name);
+        apr_report_member(r, "planned_device_bytes", apr_as_uint(w->distill.planned_device_bytes));
+    }
     apr_report_print(r, "  planned: %s of host memory\n\n", apr_size_text(size, w->distill.planned_bytes));
     apr_report_member(r, "planned_bytes", apr_as_uint(w->distill.planned_bytes));
 }
@@ -389,6 +401,8 @@ static apr_status run_distill(const apr_call *call, apr_error *err)
                                       .seed = (uint64_t)o->seed,
                                       .budget_bytes = o->memory,
                                       .n_threads = (int)o->threads,
+                                      .on_device = o->device == APR_DEVICE_CUDA,
+                                      .ordinal = (int)o->gpu,
                                       .on_step = on_step,
                                       .user = &w};
     const apr_status status = run_work(&w, err);
