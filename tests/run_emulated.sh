@@ -1,7 +1,7 @@
 #!/bin/sh
-# run_emulated.sh DIR TEST... - runs the GPU's tests on the emulated device in DIR (tests/emulated/), as many at once as there are cores,
-# and what the bundled model writes there and on the host. $APR_EMULATED_ORDER says in which order a kernel's threads take turns. Nothing
-# may be skipped here.
+# run_emulated.sh DIR TEST... - runs the GPU's tests on the emulated device in DIR (tests/emulated/), as many at once as there are cores.
+# Then what the bundled model writes there and on the host, and how far a healing comes. $APR_EMULATED_ORDER says in which order a kernel's
+# threads take turns. Nothing may be skipped here.
 bin=$1
 shift
 here=$(dirname "$0")
@@ -15,8 +15,21 @@ write() { "$bin/aprrun" --device "$1" tests/data/tiny-qwen2 -n 12 -p 'In the beg
 on_host=$(write host) && on_device=$(write cuda) && printf '%s\n' "the host:$on_host" "device:  $on_device"
 [ -n "$on_host" ] && [ "$on_host" = "$on_device" ]
 END
-chmod +x "$work/same_text"
-set -- "$@" "$work/same_text"
+cat >"$work/same_healing" <<'END'
+#!/bin/sh
+head -c 6000 tests/data/heldout.txt >"$work/text" && tail -c 2000 tests/data/heldout.txt >"$work/judge"
+heal() {
+    "$bin/aprquant" --device "$1" --json --to q4_0 --method ldlq --calibration "$work/text" --tokens 256 --window 64 --rounds 0 \
+        --heal --judge "$work/judge" --heal-steps 25 --heal-tokens 64 tests/data/tiny-llama "$work/$1.gguf" >"$work/$1.json"
+    echo "$?$(sed 's/.*"healing"//' "$work/$1.json" | grep -oE '"judge_(before|after)":[^,}]*' | cut -d: -f2 | tr '\n' ' ' | sed 's/^/ /')"
+}
+on_host=$(heal host) && on_device=$(heal cuda) && printf '%s\n' "the host: $on_host" "device:   $on_device"
+grep -q '"planned_device_bytes"' "$work/cuda.json" && echo "$on_host $on_device" |
+    awk 'function near(a, b, share) {return (a - b) ^ 2 < (share * a) ^ 2} # codes that turn otherwise change what is reached a little
+        NF != 6 {exit 1} {exit !(near($2, $5, 0.001) && near($3, $6, 0.02) && $3 < 0.97 * $2 && $6 < 0.97 * $5)}'
+END
+chmod +x "$work/same_text" "$work/same_healing"
+set -- "$@" "$work/same_text" "$work/same_healing"
 printf '%s\n' "$@" | xargs -P "$(nproc 2>/dev/null || echo 2)" -I{} sh -c 'name=$(basename "$1"); begin=$(date +%s)
     case $name in # what is asked for memory that only a driver counts is left out, and much of what is random
         gpu_small_gemm) args="quick q4_k q6_k" ;;

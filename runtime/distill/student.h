@@ -7,7 +7,8 @@
  *     apr_student_step(student, ids, &teacher, rate, &loss)
  *     apr_student_finish(student)                   the stored bytes of each tensor
  *
- * The same bits for any number of threads. */
+ * With options.device all of this is in the GPU's memory; the host has the line of the pass through which tensors travel, and in the end the
+ * stored bytes. The same bits for any number of threads. */
 #ifndef APR_RUNTIME_STUDENT_H
 #define APR_RUNTIME_STUDENT_H
 

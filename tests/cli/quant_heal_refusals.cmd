@@ -22,3 +22,5 @@ heal --heal-rate 1e34 --heal-steps 9 --judge short.txt data/tiny-llama -f out.gg
 # judged on the model's own text, which another seed gives
 heal --heal-rate 1e-6 data/tiny-llama -f out.gguf >/dev/null; echo $?
 aprquant --to q4_0 --method ldlq --heal --window 64 --dry-run data/tiny-llama dry.gguf | grep -E 'healing|to heal|mapped|latents|best blocks|to judge' | sed -E 's/ +[0-9.]+ [KMG]?i?B$/ x/; s/: [0-9.]+ MiB/: x/'
+# no GPU: nothing is made
+CUDA_VISIBLE_DEVICES= aprquant -q --to q4_0 --method ldlq --tokens 256 --window 64 --heal --device cuda data/tiny-llama there.gguf >/dev/null 2>&1; echo "= $?, $(ls there.gguf 2>/dev/null | wc -l) written"

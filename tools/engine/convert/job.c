@@ -171,6 +171,12 @@ static apr_status open_heal(apr_convert_job *job, apr_error *err)
     if (job->heal == NULL || job->feedback_run == NULL) return APR_OK;
     apr_heal_request request = *job->heal;
     request.is_kept = apr_convert_job_is_kept(job);
+    if (job->encoder.device == APR_DEVICE_CUDA) { /* with auto the host heals */
+        int n, ordinals[APR_MAX_DEVICES];
+        APR_TRY(apr_gpu_list_parse(job->encoder.gpus, &n, ordinals, err));
+        request.on_device = true;
+        request.ordinal = n > 0 ? ordinals[0] : 0;
+    }
     return apr_heal_run_open(&job->heal_run, &request, job->feedback_run, &job->conversion, job->listener, err);
 }
 

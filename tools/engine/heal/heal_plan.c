@@ -3,15 +3,21 @@
 
 #include "quant/heal/latents.h"
 #include "runtime/check/compare.h"
+#include "runtime/train/train_device.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <unistd.h>
 
+static void add_line_of(apr_heal_plan *plan, apr_train_line line)
+{
+    if (plan->n_lines < APR_HEAL_LINES) plan->lines[plan->n_lines++] = line;
+    *(line.on_device ? &plan->device_bytes : &plan->bytes) += line.bytes;
+}
+
 static void add_line(apr_heal_plan *plan, const char *key, const char *what, uint64_t bytes)
 {
-    if (plan->n_lines < APR_HEAL_LINES) plan->lines[plan->n_lines++] = (apr_train_line){key, what, bytes};
-    plan->bytes += bytes;
+    add_line_of(plan, (apr_train_line){key, what, bytes, false});
 }
 
 /* Latents and best blocks of all tensors of the output that can be trained. */
@@ -34,13 +40,13 @@ static void add_tensors(apr_heal_plan *plan, const apr_conversion *c)
     add_line(plan, "heal.best", "the best blocks", best);
 }
 
-static uint64_t pass_bytes(const apr_train *train)
+static uint64_t pass_bytes(const apr_train *train, bool on_device)
 {
     size_t n;
     uint64_t bytes = 0;
     const apr_train_line *const lines = apr_train_plan(train, &n);
 
-    for (size_t i = 0; i < n; i++) bytes += lines[i].bytes;
+    for (size_t i = 0; i < n; i++) bytes += lines[i].on_device == on_device ? lines[i].bytes : 0;
     return bytes;
 }
 
@@ -52,13 +58,16 @@ static apr_status add_passes(apr_heal_plan *plan, const apr_heal_needs *needs, a
 
     APR_TRY(apr_train_open(&student, needs->source, &needs->student, err));
     const apr_train_line *const lines = apr_train_plan(student, &n);
-    for (size_t i = 0; i < n; i++) add_line(plan, lines[i].key, lines[i].what, lines[i].bytes);
+    for (size_t i = 0; i < n; i++) add_line_of(plan, lines[i]);
     apr_train_close(student);
-    add_line(plan, "heal.teacher", "evaluating the source", pass_bytes(needs->teacher));
+    add_line(plan, "heal.teacher", "evaluating the source", pass_bytes(needs->teacher, false));
+    if (needs->student.device == NULL) return APR_OK;
+    add_line_of(plan, needs->student.device->line);
+    add_line_of(plan, (apr_train_line){"heal.teacher_device", "evaluating the source", pass_bytes(needs->teacher, true), true});
     return APR_OK;
 }
 
-/* What two sessions allocate besides their weights, which are in the files. */
+/* What sessions allocate besides their weights, which are in the files. */
 static apr_status add_sessions(apr_heal_plan *plan, const apr_heal_needs *needs, apr_error *err)
 {
     const int64_t vocab_size = apr_train_program(needs->teacher)->vocab_size;
@@ -68,6 +77,10 @@ static apr_status add_sessions(apr_heal_plan *plan, const apr_heal_needs *needs,
     APR_TRY(apr_session_forecast(&session, needs->source, &needs->session, err));
     for (size_t i = 0; i < session.n_lines; i++) bytes += session.lines[i].id >= APR_LINE_CONTEXT ? session.lines[i].bytes : 0;
     apr_plan_close(&session);
+    if (needs->student.device != NULL) {
+        add_line(plan, "heal.writer", "a session to write text with", bytes);
+        return APR_OK;
+    }
     add_line(plan, "heal.judge", "two sessions to judge with", 2 * bytes);
     add_line(plan, "heal.logits", "logits of the source while judging", apr_compare_bytes(vocab_size, needs->session.n_ctx, 0));
     return APR_OK;
@@ -93,5 +106,8 @@ apr_status apr_heal_plan_make(apr_heal_plan *plan, const apr_heal_needs *needs, 
     add_tensors(plan, needs->conversion);
     APR_TRY(add_passes(plan, needs, err));
     APR_TRY(add_sessions(plan, needs, err));
-    return refuse_memory(plan, err);
+    APR_TRY(refuse_memory(plan, err));
+    if (needs->student.device == NULL) return APR_OK;
+    return apr_train_device_check(needs->student.device, plan->device_bytes - needs->student.device->line.bytes, "--heal",
+                                  "use fewer --heal-tokens, a smaller --window, or --device host", err);
 }

@@ -1,4 +1,4 @@
-/* heal_plan.h - the memory that a healing takes on the host, line by line. */
+/* heal_plan.h - the memory that a healing takes on the host, and on a GPU if there is one, line by line. */
 #ifndef APR_ENGINE_HEAL_PLAN_H
 #define APR_ENGINE_HEAL_PLAN_H
 
@@ -12,7 +12,7 @@ enum { APR_HEAL_LINES = 32 };
 typedef struct apr_heal_plan {
     apr_train_line lines[APR_HEAL_LINES];
     size_t n_lines;
-    uint64_t bytes; /* sum */
+    uint64_t bytes, device_bytes; /* sums: of the host's lines, and of the GPU's */
 } apr_heal_plan;
 
 /* What is planned for. */
@@ -21,10 +21,10 @@ typedef struct apr_heal_needs {
     const apr_model *source;  /* canonical */
     const apr_train *teacher; /* opened on it */
     apr_train_options student;
-    apr_session_options session; /* of both sessions that judge */
+    apr_session_options session; /* of both sessions that judge; on a GPU passes judge, and one session writes text */
 } apr_heal_needs;
 
-/* APR_E_MEMORY: more than this machine has; the message has all lines. APR_E_UNSUPPORTED: an operation has no backward pass. */
+/* APR_E_MEMORY: more than this machine has, or than its GPU has free; the message has all lines. APR_E_UNSUPPORTED: an operation has no backward pass. */
 apr_status apr_heal_plan_make(apr_heal_plan *plan, const apr_heal_needs *needs, apr_error *err);
 
 #endif

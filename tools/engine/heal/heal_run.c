@@ -6,11 +6,13 @@
 #include "formats/base/clock.h"
 #include "formats/base/crc32.h"
 #include "formats/files/inputs.h"
+#include "kernels/cuda_loader.h"
 #include "kernels/rows.h"
 #include "runtime/calibrate/mixed_text.h"
 #include "runtime/calibrate/own_text.h"
 #include "runtime/check/compare.h"
 #include "runtime/check/subject.h"
+#include "runtime/train/train_device.h"
 #include "tools/engine/heal/heal_plan.h"
 #include "tools/engine/quantize/feedback_internal.h"
 #include "tools/engine/quantize/kept.h"
@@ -50,6 +52,7 @@ struct apr_heal_run {
     apr_mixed_text text;
     apr_text_windows judge, measured; /* measured: windows of the training text, before and after */
     apr_session *reference;           /* runs the source */
+    apr_train_device *device;         /* of both passes; NULL: the host */
     apr_train *teacher, *student;
     double *before, *best, *now; /* [judge.n_windows] divergences */
 
@@ -77,8 +80,10 @@ static apr_session_options session_options(const apr_heal_run *run)
 
 static apr_train_options pass_options(const apr_heal_run *run, bool forward_only)
 {
-    return (apr_train_options){
-        .n_tokens = run->request.window, .n_windows = run->request.n_tokens / run->request.window, .forward_only = forward_only};
+    return (apr_train_options){.n_tokens = run->request.window,
+                               .n_windows = run->request.n_tokens / run->request.window,
+                               .device = run->device,
+                               .forward_only = forward_only};
 }
 
 static apr_status open_pass(const apr_heal_run *run, apr_train **train, const apr_model *model, bool forward_only, apr_error *err)
@@ -198,8 +203,18 @@ static apr_status order_windows(apr_heal_run *run, apr_error *err)
 
 /* ---- opening ---- */
 
+static apr_status open_device(apr_heal_run *run, apr_error *err)
+{
+    const apr_cuda_api *cuda;
+
+    if (!run->request.on_device) return APR_OK;
+    APR_TRY(apr_cuda_load(&cuda, err));
+    return apr_train_device_open(&run->device, cuda, run->request.ordinal, err);
+}
+
 static apr_status open_run(apr_heal_run *run, apr_error *err)
 {
+    APR_TRY(open_device(run, err));
     APR_TRY(apr_view_without_provenance(&run->between, &run->conversion->view, err));
     APR_TRY(apr_canonical(&run->source, &run->between, err));
     if (run->request.judge != NULL || run->request.text != NULL) APR_TRY(apr_tokenizer_of_model(&run->tokenizer, &run->source, err));
@@ -255,6 +270,7 @@ void apr_heal_run_close(apr_heal_run *run)
     close_file(run);
     apr_session_close(run->reference);
     apr_train_close(run->teacher);
+    apr_train_device_close(run->device); /* after both passes */
     apr_tokenizer_close(run->tokenizer);
     apr_model_close(&run->source);
     apr_model_close(&run->between);
@@ -336,6 +352,52 @@ static apr_status open_file(apr_heal_run *run, const char *out, apr_error *err)
 
 /* ---- measuring ---- */
 
+/* The divergence of each row of the windows [first, first + n) of a text, by the passes; places that are left have its last window again. */
+static apr_status measure_pass(const apr_heal_run *run, const apr_text_windows *text, int64_t first, int64_t n, int32_t *ids, double *kl,
+                               apr_error *err)
+{
+    const int64_t window = run->request.window, n_together = run->request.n_tokens / window;
+    apr_train_model model = {.train = run->teacher};
+    const apr_train_teacher teacher = apr_train_teacher_of(&model);
+    double loss;
+
+    for (int64_t k = 0; k < n_together; k++)
+        memcpy(ids + k * window, text->ids + (first + (k < n ? k : n - 1)) * window, (size_t)window * sizeof *ids);
+    APR_TRY(apr_train_forward(run->teacher, NULL, ids, err));
+    return apr_train_loss(run->student, NULL, ids, &teacher, &loss, kl, err);
+}
+
+static double mean_of(const double *x, int64_t n)
+{
+    double sum = 0.0;
+    for (int64_t i = 0; i < n; i++) sum += x[i];
+    return sum / (double)n;
+}
+
+/* On a GPU the passes judge: they are there, and no session need be. */
+static apr_status measure_there(const apr_heal_run *run, const apr_text_windows *text, double *windows, double *mean, apr_error *err)
+{
+    const int64_t window = run->request.window, n_together = run->request.n_tokens / window;
+    int32_t *const ids = calloc((size_t)(n_together * window), sizeof *ids);
+    double *const kl = calloc((size_t)(n_together * window), sizeof *kl);
+    apr_status status = ids != NULL && kl != NULL ? APR_OK : no_memory(err);
+    double sum = 0.0;
+
+    for (int64_t first = 0; first < text->n_windows && status == APR_OK; first += n_together) {
+        const int64_t left = text->n_windows - first, n = left < n_together ? left : n_together;
+        status = measure_pass(run, text, first, n, ids, kl, err);
+        for (int64_t k = 0; k < n && status == APR_OK; k++) {
+            const double own = mean_of(kl + k * window, window);
+            if (windows != NULL) windows[first + k] = own;
+            sum += own;
+        }
+    }
+    *mean = sum / (double)text->n_windows;
+    free(ids);
+    free(kl);
+    return status;
+}
+
 /* The divergence of each window; *mean: of all. */
 static apr_status measure(const apr_heal_run *run, const apr_text_windows *text, double *windows, double *mean, apr_error *err)
 {
@@ -343,6 +405,7 @@ static apr_status measure(const apr_heal_run *run, const apr_text_windows *text,
     apr_session *session = NULL;
     apr_divergence d = {0};
 
+    if (run->device != NULL) return measure_there(run, text, windows, mean, err);
     APR_TRY(open_session(run, &session, &run->view, err));
     apr_status status = apr_compare_models(run->reference, session, text->ids, text->n_windows * window, window, NULL, NULL, &d, err);
     *mean = d.mean;
@@ -462,9 +525,9 @@ static char *make_terms(const apr_heal_run *run, size_t *n, apr_error *err)
     if (terms != NULL)
         *n = (size_t)snprintf(terms, capacity,
                               "aprkit heal 1\n%s%s\n%" PRIu64 " bytes of tensors\n%" PRId64 " steps of %" PRId64
-                              " tokens in windows of %" PRId64 ", rate %a\n%02x\n",
+                              " tokens in windows of %" PRId64 ", rate %a%s\n%02x\n",
                               inputs, apr_feedback_run_terms(run->feedback), run->conversion->recipe.n_bytes, r->n_steps, r->n_tokens,
-                              r->window, r->rate, *(const unsigned char *)&one);
+                              r->window, r->rate, run->device != NULL ? ", on a GPU" : "", *(const unsigned char *)&one);
     free(inputs);
     if (terms == NULL) apr_no_memory(err, "the terms of a run");
     return terms;

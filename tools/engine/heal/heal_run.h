@@ -19,7 +19,9 @@ typedef struct apr_heal_request {
     const apr_text_input *judge; /* NULL: text that the model writes, by another seed */
     int64_t n_steps, n_tokens;   /* n_tokens: of a step, in windows */
     int64_t window;
-    double rate;  /* multiplies all learning rates */
+    double rate;    /* multiplies all learning rates */
+    bool on_device; /* passes of source and file run on the GPU `ordinal` of CUDA; latents and their steps stay on the host */
+    int ordinal;
     bool is_kept; /* in OUT.resume, for a run that continues */
 } apr_heal_request;
 

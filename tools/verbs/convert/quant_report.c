@@ -244,13 +244,25 @@ static void print_errors(const apr_feedback_run *run)
 
 /* --- healing --- */
 
+static void print_heal_lines(const apr_heal_plan *plan, bool on_device)
+{
+    char text[APR_SMALL_TEXT];
+
+    for (size_t i = 0; i < plan->n_lines; i++) {
+        const apr_train_line *const line = &plan->lines[i];
+        if (line->bytes > 0 && line->on_device == on_device) printf("    %-52s %12s\n", line->what, apr_size_text(text, line->bytes));
+    }
+}
+
 static void print_heal_plan(const apr_heal_plan *plan)
 {
     char text[APR_SMALL_TEXT];
 
     printf("  memory to heal: %s\n", apr_size_text(text, plan->bytes));
-    for (size_t i = 0; i < plan->n_lines; i++)
-        if (plan->lines[i].bytes > 0) printf("    %-52s %12s\n", plan->lines[i].what, apr_size_text(text, plan->lines[i].bytes));
+    print_heal_lines(plan, false);
+    if (plan->device_bytes == 0) return;
+    printf("  memory to heal on the GPU: %s\n", apr_size_text(text, plan->device_bytes));
+    print_heal_lines(plan, true);
 }
 
 static const char *judge_name(const apr_heal_request *r) { return r->judge != NULL ? r->judge->path : "text that the model wrote itself"; }
@@ -303,12 +315,14 @@ static void print_heal(const apr_heal_run *run)
 static void heal_plan_json(const apr_heal_plan *plan, apr_json_text *json)
 {
     apr_json_uint(json, "planned_bytes", plan->bytes);
+    if (plan->device_bytes > 0) apr_json_uint(json, "planned_device_bytes", plan->device_bytes);
     apr_json_open(json, "plan", '[');
     for (size_t i = 0; i < plan->n_lines; i++) {
         apr_json_open(json, NULL, '{');
         apr_json_cstring(json, "key", plan->lines[i].key);
         apr_json_cstring(json, "what", plan->lines[i].what);
         apr_json_uint(json, "bytes", plan->lines[i].bytes);
+        if (plan->device_bytes > 0) apr_json_bool(json, "on_device", plan->lines[i].on_device);
         apr_json_close(json, '}');
     }
     apr_json_close(json, ']');

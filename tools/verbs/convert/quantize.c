@@ -242,7 +242,7 @@ static const apr_option quant_table[] = {
     APR_RUNS_OPTIONS(quant_options, output.runs),
     {"device", 0, APR_OPTION_CHOICE, "host|cuda|auto", "auto",
      "where to encode; auto: on a GPU if there is one and the model is large enough; the result is the same; cuda: targets also try types "
-     "there",
+     "there, and --heal evaluates there",
      APR_TO(quant_options, output.encoder.device), .group = "Device"},
     {"gpu", 0, APR_OPTION_STRING, "N,...|all", "0",
      "GPUs to encode on, by CUDA's numbers; a GPU that is given twice gets twice the workers", APR_TO(quant_options, output.encoder.gpus)},
