@@ -82,6 +82,7 @@ static void make_book(apr_iq_book *book)
 
 /* n_list: the length of all lists, which follows from the codebook. */
 #define BOOK(name, values, levels, width, points, n_list)                                                                            \
+    _Static_assert(n_list <= APR_IQ_MAX_LIST, "a GPU has room for the longest");                                                     \
     static uint16_t name##_list[n_list + APR_IQ_LIST_PADDING];                                                                       \
     static apr_iq_book name##_book = {                                                                                               \
         .n_values = values, .n_levels = levels, .n_points = points, .bits = width, .words = apr_##name##_grid, .list = name##_list}; \

@@ -9,7 +9,8 @@
 
 #include <stdint.h>
 
-enum { APR_IQ_MAX_CELLS = 6561, APR_IQ_MAX_POINTS = 2048, APR_IQ_LIST_PADDING = 8 /* words that may be read after a list */ };
+enum { APR_IQ_MAX_CELLS = 6561, APR_IQ_MAX_POINTS = 2048, APR_IQ_MAX_LIST = 285256 /* all lists of a book */ };
+enum { APR_IQ_LIST_PADDING = 8 /* words that may be read after a list */ };
 
 typedef struct apr_iq_book {
     int n_values, n_levels, n_points; /* 8 values of 3 levels, or 4 of 8 */

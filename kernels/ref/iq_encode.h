@@ -9,14 +9,14 @@
 static void iq_load(const iq_type *t, const float *restrict src, const float *restrict importance, iq_input *restrict in)
 {
     static const float none[IQ_ELEMS] = {0.0f};
-    const float highest = t->level[0][t->n_levels - 1] * iq_multiplier(t, (float)(t->n_scales - 1)) * t->factor;
+    const float limit = iq_limit(t);
     const bool has_signs = t->signs == IQ_FREE_SIGNS || t->signs == IQ_EVEN_SIGNS;
 
     apr_block_weights(importance != NULL ? importance : none, IQ_ELEMS, in->w);
     for (int g = 0; g < IQ_ELEMS / 8; g++) {
         unsigned minus = 0;
         for (int i = 8 * g; i < 8 * g + 8; i++) {
-            const float x = apr_clamp_finite(src[i], APR_F16_MAX * highest);
+            const float x = apr_clamp_finite(src[i], limit);
             in->x[i] = has_signs && x < 0.0f ? -x : x;
             in->wx[i] = in->w[i] * in->x[i];
             minus |= (unsigned)(x < 0.0f) << (i - 8 * g);
@@ -26,29 +26,26 @@ static void iq_load(const iq_type *t, const float *restrict src, const float *re
 }
 
 /* Zeros have d = 0, and the first point everywhere. */
-#define IQ_ENCODER(ID, type, the_book)                                                                                                 \
+#define IQ_ENCODER(ID, type, the_book, ...)                                                                                            \
     IQ_SCOPE void IQ_NAME(type##_by)(const float *restrict src, const float *restrict importance, void *restrict dst, int64_t n_elems) \
     {                                                                                                                                  \
-        const apr_iq_book *const book = the_book();                                                                                    \
+        const apr_iq_book *const book = apr_##the_book##_book();                                                                       \
         apr_block_##ID *to = dst;                                                                                                      \
         for (int64_t i = 0; i < n_elems; i += IQ_ELEMS, to++) {                                                                        \
             iq_input in;                                                                                                               \
             iq_block best;                                                                                                             \
             iq_load(&type, src + i, importance != NULL ? importance + i : NULL, &in);                                                  \
             iq_search_block(&type, book, &in, &best);                                                                                  \
-            if (best.d == 0) memset(to, 0, sizeof *to);                                                                                \
-            else iq_pack_##type(&best, book, to);                                                                                      \
+            if (best.d == 0) {                                                                                                         \
+                memset(to, 0, sizeof *to);                                                                                             \
+                continue;                                                                                                              \
+            }                                                                                                                          \
+            iq_number_points(&type, book, &best);                                                                                      \
+            iq_pack_##type(&best, to);                                                                                                 \
         }                                                                                                                              \
     }                                                                                                                                  \
     IQ_SCOPE void IQ_NAME(type)(const float *src, void *dst, int64_t n_elems) { IQ_NAME(type##_by)(src, NULL, dst, n_elems); }
 
-#define IQ_ENCODERS                                \
-    IQ_ENCODER(IQ2_XXS, iq2_xxs, apr_iq2_xxs_book) \
-    IQ_ENCODER(IQ2_XS, iq2_xs, apr_iq2_xs_book)    \
-    IQ_ENCODER(IQ2_S, iq2_s, apr_iq2_s_book)       \
-    IQ_ENCODER(IQ3_XXS, iq3_xxs, apr_iq3_xxs_book) \
-    IQ_ENCODER(IQ3_S, iq3_s, apr_iq3_s_book)       \
-    IQ_ENCODER(IQ1_S, iq1_s, apr_iq1_book)         \
-    IQ_ENCODER(IQ1_M, iq1_m, apr_iq1_book)
+#define IQ_ENCODERS IQ_TYPES(IQ_ENCODER)
 
 #endif

@@ -19,11 +19,7 @@
 #ifndef APR_KERNELS_REF_IQ_SEARCH_H
 #define APR_KERNELS_REF_IQ_SEARCH_H
 
-#include "kernels/ref/codecs.h"
 #include "kernels/ref/iq_types.h"
-
-enum { IQ_GROUPS = 4, IQ_MAX_TRIALS = 6, IQ_FITS = 2 * (IQ_MAX_TRIALS + 1) };
-enum { IQ_CANDIDATES = 32, IQ_ROUNDS = 2 };
 
 /* A value's magnitude (or the value, where levels have signs), its weight, and weight times value. minus: bit i of byte g is the sign
  * of value i of group g. */
@@ -244,26 +240,11 @@ IQ_INLINE void iq_search_sub(const iq_type *t, const apr_iq_book *book, const iq
         most = magnitude > most ? magnitude : most;
     }
     if (!(most > 0x1p-40f)) return;
-    for (int k = 0; k < t->trials; k++)
-        iq_try_scale(t, book, in, sub, most / (t->least + (t->most - t->least) * (float)k / (float)(t->trials - 1)), known);
+    for (int k = 0; k < t->trials; k++) iq_try_scale(t, book, in, sub, iq_trial_scale(t, most, k), known);
     if (known->n > 0) iq_try_scale(t, book, in, sub, known->scale, known);
 }
 
 /* ---- scales of a block ---- */
-
-/* To FP16; a non-zero scale stays non-zero, and a too large one becomes the largest. */
-static uint16_t iq_stored_scale(float x)
-{
-    const uint16_t half = apr_f32_to_f16(x < APR_F16_MAX ? x : APR_F16_MAX);
-    return half == 0 && x > 0.0f ? 1 : half;
-}
-
-/* The stored scale at or below s, but so that there is one above it. */
-IQ_INLINE float iq_stored_below(const iq_type *t, float s, float d)
-{
-    const float real = (s / (d * t->factor) - t->first) / t->gap;
-    return apr_clamp(apr_round_even(apr_clamp(real, 0.0f, 16.0f) - 0.5f), 0.0f, (float)(t->n_scales - 2));
-}
 
 /* Step 2: adds a sub-block's error to the errors of all candidates. */
 static void iq_add_errors(const iq_type *t, const iq_sub *known, const float *d, float *error)
@@ -286,7 +267,7 @@ static void iq_add_errors(const iq_type *t, const iq_sub *known, const float *d,
     for (int j = 0; j < IQ_CANDIDATES; j++) error[j] += least[j];
 }
 
-/* The best candidate for d: the largest scale of all divided by the largest multiplier, times 0.75 to 1.3. */
+/* The best candidate for d. */
 static uint16_t iq_best_candidate(const iq_type *t, const iq_sub *known, int n_subs)
 {
     float largest = 0.0f, d[IQ_CANDIDATES], error[IQ_CANDIDATES] = {0.0f};
@@ -295,7 +276,7 @@ static uint16_t iq_best_candidate(const iq_type *t, const iq_sub *known, int n_s
 
     for (int sub = 0; sub < n_subs; sub++) largest = known[sub].scale > largest ? known[sub].scale : largest;
     for (int j = 0; j < IQ_CANDIDATES; j++) {
-        half[j] = iq_stored_scale(largest / (iq_multiplier(t, (float)(t->n_scales - 1)) * t->factor) * (0.75f + 0.0175f * (float)j));
+        half[j] = iq_candidate(t, largest, j);
         d[j] = apr_f16_to_f32(half[j]);
     }
     if (!(largest > 0.0f)) return 0;

@@ -128,8 +128,9 @@ static const apr_grid grids[APR_DTYPE_COUNT];
     }                                                              \
     static void pack_##id(const apr_grid_block *from, void *block) \
     {                                                              \
-        const iq_block points = block_of(&grids[APR_##ID], from);  \
-        iq_pack_##id(&points, the_book(), block);                  \
+        iq_block points = block_of(&grids[APR_##ID], from);        \
+        iq_number_points(&id, the_book(), &points);                \
+        iq_pack_##id(&points, block);                              \
     }
 
 BOTH(IQ2_XXS, iq2_xxs, apr_iq2_xxs_book)
