@@ -328,7 +328,7 @@ CUDA_LIB  := $B/libaprkit-cuda.so
 CUDA_DRILLS := $B/libaprkit-cuda-drills.so
 CUDA_CU   := $(sort $(wildcard kernels/cuda/*/*.cu))
 # what of the floor below the kernels stand on, compiled once more for a shared object
-CUDA_C    := formats/base/status.c formats/number/dtype.c kernels/op_name.c kernels/ref/iq_codebooks.c
+CUDA_C    := formats/base/status.c formats/number/dtype.c kernels/op_name.c kernels/ref/iq_book.c kernels/ref/iq_codebooks.c
 CUDA_HOME := $(patsubst %/bin/,%,$(dir $(realpath $(shell command -v $(NVCC) 2>/dev/null))))
 newest     = $(lastword $(archs))
 gencode    = $(foreach a,$(patsubst 90,$(hopper),$(archs)),-gencode arch=compute_$a,code=sm_$a) \
@@ -452,8 +452,8 @@ $(EMULATED_CU_TESTS): $E/%: $E/tests/gpu/%.cu.o $(EMULATED_CUDA) $(LIB)
 	$Q$(link_emulated) -fopenmp $^ $(libs) $(LDLIBS) -lpthread -o $@
 emulated: $(EMULATED_LIB) $(EMULATED_DRILLS) $E/libcuda.so.1 $(EMULATED_TOOLS) $(EMULATED_C_TESTS) $(EMULATED_CU_TESTS)
 
-# Of these two minutes; others, by name, take from minutes to hours. gpu_plan cannot pass there: it compares a plan with what a driver counts.
-EMULATED_CHECKS ?= gpu_small_gemm gpu_ops gpu_decode_gemv gpu_qkv_epilogue gpu_prompt gpu_reuse gpu_drills gpu_filled gpu_recurrent gpu_grad gpu_train gpu_table#  the longest first
+# Of these four minutes; others, by name, take from minutes to hours. gpu_plan cannot pass there: it compares a plan with what a driver counts.
+EMULATED_CHECKS ?= gpu_small_gemm gpu_ops gpu_decode_gemv gpu_qkv_epilogue gpu_prompt gpu_reuse gpu_drills gpu_filled gpu_recurrent gpu_encode_by gpu_codecs gpu_grad gpu_train gpu_table#  the longest first
 check-emulated: deps ## some of the GPU's tests without a GPU: kernels played on the host, APR_EMULATED_ORDER=forward|backward|SEED
 	@$(MAKE) $(build) CUDA=0 $(EMULATED_LIB) $(EMULATED_DRILLS) $E/libcuda.so.1 $E/aprrun $E/aprquant $(EMULATED_CHECKS:%=$E/%)
 	@tests/run_emulated.sh $E $(EMULATED_CHECKS:%=$E/%)

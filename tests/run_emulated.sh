@@ -33,7 +33,7 @@ set -- "$@" "$work/same_text" "$work/same_healing"
 printf '%s\n' "$@" | xargs -P "$(nproc 2>/dev/null || echo 2)" -I{} sh -c 'name=$(basename "$1"); begin=$(date +%s)
     case $name in # what is asked for memory that only a driver counts is left out, and much of what is random
         gpu_small_gemm) args="quick q4_k q6_k" ;;
-        gpu_codecs) args=1 ;;
+        gpu_codecs) args=quick ;;
         gpu_sequences) args=dense ;;
         gpu_session) args="the_driver_*" ;;
         *) args=$([ ! -f "tests/gpu/$name.cu" ] || echo quick) ;; # for the others a word is the pattern of what to run

@@ -1,7 +1,7 @@
 /* gpu_encode_by.cu - encoders by importance: the bytes of kernels/ref for every type that has one, whatever the values and importances.
  *
- *     gpu_encode_by [SEEDS [TYPE]]     default 2 of each pair of distributions; also prints the time of 64 Mi values of each type, unless
- *                                      only one is asked for */
+ *     gpu_encode_by [SEEDS|quick [TYPE]]     default 2 of each pair of distributions; also prints the time of 64 Mi values of each type,
+ *                                            unless only one is asked for. quick: few rows, one seed, no times */
 #include "kernels/cuda/codecs/codecs.cuh"
 
 #include <math.h>
@@ -13,10 +13,10 @@
 
 enum {
     ROWS = 96,
+    QUICK_ROWS = 3,
     COLUMNS = 2048,
     MATRICES = 4,
-    N = ROWS * COLUMNS,
-    MIDDLE = 81 * 256 /* of a matrix, in the middle of a row */
+    MIDDLE = 3 * 256 /* of a row */
 };
 
 static int n_failed;
@@ -92,18 +92,19 @@ static std::vector<float> filled(const distribution &d, size_t n, uint64_t seed)
 /* ---- comparisons ---- */
 
 struct bench {
+    int64_t rows;
     float *values, *columns;
     uint8_t *bytes;
 };
 
 /* encode(first value, values) of a row of COLUMNS each, on all cores: blocks end within rows. */
-template <typename F> static void on_all_cores(const F &encode)
+template <typename F> static void on_all_cores(int64_t rows, const F &encode)
 {
     const int n = (int)std::thread::hardware_concurrency() > 0 ? (int)std::thread::hardware_concurrency() : 1;
     std::vector<std::thread> threads;
     for (int t = 0; t < n; t++)
-        threads.emplace_back([&encode, t, n] {
-            for (int64_t row = t; row < (int64_t)ROWS; row += n) encode(row * COLUMNS, (int64_t)COLUMNS);
+        threads.emplace_back([&encode, rows, t, n] {
+            for (int64_t row = t; row < rows; row += n) encode(row * COLUMNS, (int64_t)COLUMNS);
         });
     for (std::thread &t : threads) t.join();
 }
@@ -118,7 +119,7 @@ static std::vector<uint8_t> reference(apr_dtype to, const std::vector<float> &x,
         const int64_t e = first + (int64_t)i;
         each[i] = columns[(size_t)(e / matrix * COLUMNS + e % COLUMNS)];
     }
-    on_all_cores([&](int64_t at, int64_t n) {
+    on_all_cores((int64_t)x.size() / COLUMNS, [&](int64_t at, int64_t n) {
         apr_ref_codecs[to].encode_by(x.data() + at, each.data() + at, bytes.data() + apr_row_bytes(to, at), n);
     });
     return bytes;
@@ -126,8 +127,8 @@ static std::vector<uint8_t> reference(apr_dtype to, const std::vector<float> &x,
 
 static void check(const bench &b, apr_dtype to, const distribution &of, const distribution &by, uint64_t seed)
 {
-    const std::vector<float> x = filled(of, N, seed), columns = filled(by, MATRICES * COLUMNS, seed + 77);
-    const int64_t matrix = (int64_t)ROWS / (MATRICES - 1) * COLUMNS, first = seed % 2 == 0 ? 0 : MIDDLE;
+    const int64_t n = b.rows * COLUMNS, matrix = b.rows / (MATRICES - 1) * COLUMNS, first = seed % 2 == 0 ? 0 : matrix - COLUMNS + MIDDLE;
+    const std::vector<float> x = filled(of, (size_t)n, seed), columns = filled(by, MATRICES * COLUMNS, seed + 77);
     const std::vector<uint8_t> want = reference(to, x, columns, matrix, first);
     const codec_importance importance = {b.columns, COLUMNS, matrix, first};
     std::vector<uint8_t> got(want.size()), as_plain(want.size());
@@ -135,11 +136,12 @@ static void check(const bench &b, apr_dtype to, const distribution &of, const di
     must(cudaMemcpy(b.values, x.data(), x.size() * 4, cudaMemcpyHostToDevice), "values");
     must(cudaMemcpy(b.columns, columns.data(), columns.size() * 4, cudaMemcpyHostToDevice), "importances");
     must(cudaMemset(b.bytes, 0xa5, want.size()), "clearing");
-    must(apr_cuda_encoder_by_of(to)(b.values, &importance, b.bytes, N, 0), "encoding");
+    must(apr_cuda_encoder_by_of(to)(b.values, &importance, b.bytes, n, 0), "encoding");
     must(cudaMemcpy(got.data(), b.bytes, got.size(), cudaMemcpyDeviceToHost), "bytes");
-    on_all_cores([&](int64_t at, int64_t n) { apr_ref_codecs[to].encode(x.data() + at, as_plain.data() + apr_row_bytes(to, at), n); });
+    on_all_cores(b.rows,
+                 [&](int64_t at, int64_t n) { apr_ref_codecs[to].encode(x.data() + at, as_plain.data() + apr_row_bytes(to, at), n); });
     n_plain += as_plain == want;
-    n_compared += N;
+    n_compared += n;
     for (size_t i = 0; i < want.size(); i++)
         if (want[i] != got[i]) {
             printf("DIFFERENT: %s of %s by %s, block %zu byte %zu\n", apr_dtypes[to].name, of.name, by.name,
@@ -186,18 +188,20 @@ static void measure(apr_dtype to)
 
 int main(int argc, char **argv)
 {
-    const int n_seeds = argc > 1 ? atoi(argv[1]) : 2; /* NOLINT */
+    const bool quick = argc > 1 && strcmp(argv[1], "quick") == 0;
+    const int n_seeds = quick ? 1 : argc > 1 ? atoi(argv[1]) : 2; /* NOLINT */
     const char *const only = argc > 2 ? argv[2] : NULL;
     int n_devices = 0;
-    bench b;
+    uint64_t n_pairs = 0;
+    bench b = {quick ? QUICK_ROWS : ROWS, NULL, NULL, NULL};
 
     if (cudaGetDeviceCount(&n_devices) != cudaSuccess || n_devices == 0) {
         printf("skipped: no device\n");
         return 77;
     }
-    must(cudaMalloc(&b.values, N * 4), "memory");
+    must(cudaMalloc(&b.values, (size_t)b.rows * COLUMNS * 4), "memory");
     must(cudaMalloc(&b.columns, MATRICES * COLUMNS * 4), "memory");
-    must(cudaMalloc(&b.bytes, N * 2), "memory");
+    must(cudaMalloc(&b.bytes, (size_t)b.rows * COLUMNS * 2), "memory");
     for (int d = 0; d < APR_DTYPE_COUNT; d++) {
         const apr_dtype to = (apr_dtype)d;
         const bool on_host = apr_ref_codecs[to].encode_by != NULL, on_device = apr_cuda_encoder_by_of(to) != nullptr;
@@ -208,11 +212,11 @@ int main(int argc, char **argv)
         if (!on_device || (only != NULL && strcmp(only, apr_dtypes[to].name) != 0)) continue;
         for (const distribution &of : values_of)
             for (const distribution &by : importances_of)
-                for (int s = 0; s < n_seeds; s++) check(b, to, of, by, 100 * (uint64_t)d + (uint64_t)s);
+                for (int s = 0; s < n_seeds; s++) check(b, to, of, by, 100 * (uint64_t)d + n_pairs++);
     }
-    printf("gpu_encode_by: %lld M values compared, %lld pieces as without importance, %d differences\n", n_compared / 1000000, n_plain,
+    printf("gpu_encode_by: %lld thousand values compared, %lld pieces as without importance, %d differences\n", n_compared / 1000, n_plain,
            n_failed);
-    for (int d = 0; d < APR_DTYPE_COUNT && only == NULL; d++)
+    for (int d = 0; d < APR_DTYPE_COUNT && only == NULL && !quick; d++)
         if (apr_cuda_encoder_by_of((apr_dtype)d) != nullptr) measure((apr_dtype)d);
     if (n_compared == 0 || n_plain == 0) n_failed++; /* nothing was checked, or nothing where all count the same */
     return n_failed > 0;

@@ -37,7 +37,7 @@ launch_encode_fn apr_cuda_encoder_of(apr_dtype dtype)
 {
     const launch_encode_fn found[] = {encoder_of_plain(dtype), encoder_of_blocks(dtype), encoder_of_q4_q5_k(dtype),
                                       encoder_of_q6_k(dtype),  encoder_of_steps(dtype),  encoder_of_step_scales(dtype),
-                                      encoder_of_q2_k(dtype)};
+                                      encoder_of_q2_k(dtype),  encoder_of_points(dtype)};
     for (launch_encode_fn launch : found)
         if (launch != nullptr) return launch;
     return nullptr;
@@ -46,7 +46,8 @@ launch_encode_fn apr_cuda_encoder_of(apr_dtype dtype)
 launch_encode_by_fn apr_cuda_encoder_by_of(apr_dtype dtype)
 {
     const launch_encode_by_fn found[] = {encoder_by_of_blocks(dtype), encoder_by_of_q4_q5_k(dtype),     encoder_by_of_q6_k(dtype),
-                                         encoder_by_of_steps(dtype),  encoder_by_of_step_scales(dtype), encoder_by_of_q2_k(dtype)};
+                                         encoder_by_of_steps(dtype),  encoder_by_of_step_scales(dtype), encoder_by_of_q2_k(dtype),
+                                         encoder_by_of_points(dtype)};
     for (launch_encode_by_fn launch : found)
         if (launch != nullptr) return launch;
     return nullptr;

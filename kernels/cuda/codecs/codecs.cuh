@@ -36,6 +36,7 @@ launch_encode_fn encoder_of_q6_k(apr_dtype dtype);
 launch_encode_fn encoder_of_steps(apr_dtype dtype);
 launch_encode_fn encoder_of_step_scales(apr_dtype dtype);
 launch_encode_fn encoder_of_q2_k(apr_dtype dtype);
+launch_encode_fn encoder_of_points(apr_dtype dtype);
 
 /* Importance of the columns of one or more consecutive matrices: value e of them has columns[e / matrix * n + e % n]. The first value that
  * is encoded is number `first`. n is whole blocks. */
@@ -52,6 +53,7 @@ launch_encode_by_fn encoder_by_of_q6_k(apr_dtype dtype);
 launch_encode_by_fn encoder_by_of_steps(apr_dtype dtype);
 launch_encode_by_fn encoder_by_of_step_scales(apr_dtype dtype);
 launch_encode_by_fn encoder_by_of_q2_k(apr_dtype dtype);
+launch_encode_by_fn encoder_by_of_points(apr_dtype dtype);
 /* codec_workers.cu: the encoder of any type; NULL: no encoder by importance. */
 launch_encode_by_fn apr_cuda_encoder_by_of(apr_dtype dtype);
 launch_encode_fn apr_cuda_encoder_of(apr_dtype dtype);

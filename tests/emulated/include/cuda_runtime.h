@@ -116,6 +116,7 @@ static inline int __all_sync(uint32_t mask, int holds)
     const emulated::votes v = emulated::vote(mask, holds != 0);
     return v.ballot == v.who;
 }
+static inline uint32_t __ballot_sync(uint32_t mask, int holds) { return emulated::vote(mask, holds != 0).ballot; }
 static inline uint32_t __reduce_max_sync(uint32_t mask, uint32_t value) { return emulated::vote(mask, value).most; }
 
 /* One thread runs at a time: what it wrote is seen. */
@@ -370,6 +371,12 @@ static inline cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t *config, v
 template <typename K> static inline cudaError_t cudaFuncSetAttribute(K *kernel, cudaFuncAttribute attribute, int value)
 {
     return attribute == cudaFuncAttributeMaxDynamicSharedMemorySize ? emulated::set_dynamic_most((const void *)kernel, value) : cudaSuccess;
+}
+/* All devices share the variables of the library. */
+template <typename T> static inline cudaError_t cudaGetSymbolAddress(void **p, T &symbol)
+{
+    *p = (void *)&symbol;
+    return cudaSuccess;
 }
 template <typename K> static inline cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *attributes, K *)
 {
