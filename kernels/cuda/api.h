@@ -129,11 +129,12 @@ enum { APR_CUDA_PANEL = 256 }; /* columns that are rounded before the later colu
 /* What the search must know of a type (explained in quant/feedback/grid.h). Only the host handles its bytes. */
 typedef struct apr_cuda_grid {
     int elems, sub_elems;
-    bool is_e2m1;
+    bool is_e2m1, is_iq4; /* codes are those of E2M1, doubled, or the levels of IQ4; else whole numbers */
     float low, high;
-    int steps; /* 0: d alone; 1: d times an integer; 2: an exponent */
+    int steps; /* 0: d alone; 1: d times an integer; 2: an exponent; 3: an E4M3 number */
     int scale_low, scale_high, min_low, min_high;
     bool fits_min, min_is_signed;
+    int scale_reach, min_reach;
 } apr_cuda_grid;
 
 /* A prepared Hessian (quant/feedback/hessian.h) in device memory. */

@@ -65,6 +65,7 @@ static apr_cuda_grid grid_for_device(const apr_grid *g)
     return (apr_cuda_grid){.elems = g->elems,
                            .sub_elems = g->sub_elems,
                            .is_e2m1 = g->is_e2m1,
+                           .is_iq4 = g->n_levels == 16,
                            .low = g->low,
                            .high = g->high,
                            .steps = (int)g->steps,
@@ -73,7 +74,9 @@ static apr_cuda_grid grid_for_device(const apr_grid *g)
                            .min_low = g->min_low,
                            .min_high = g->min_high,
                            .fits_min = g->fits_min,
-                           .min_is_signed = g->min_is_signed};
+                           .min_is_signed = g->min_is_signed,
+                           .scale_reach = g->scale_reach,
+                           .min_reach = g->min_reach};
 }
 
 uint64_t apr_lane_bytes_of(const apr_grid *grid, apr_dtype dtype, int64_t n, int64_t n_rows)

@@ -1,6 +1,7 @@
 /* gpu_feedback.cu - error feedback on a device against quant/feedback, which defines it.
  *
  *     gpu_feedback              checks
+ *     gpu_feedback TYPE         of one type
  *     gpu_feedback bench        and the time of each step for the matrices of a 7B layer, as a share of what the chip could do
  *
  * Sums: off by at most 2^-9 of the sum of their products' magnitudes. Factors: by cuSOLVER and by the kernels that stand in for it, the
@@ -23,7 +24,8 @@ const apr_cuda_api *apr_cuda_plugin(uint64_t abi);
 #include <time.h>
 #include <vector>
 
-static const apr_dtype all_types[] = {APR_Q4_0, APR_Q4_1, APR_Q5_0, APR_Q5_1, APR_Q8_0, APR_Q4_K, APR_Q5_K, APR_Q6_K, APR_MXFP4};
+static const apr_dtype all_types[] = {APR_Q4_0, APR_Q4_1,  APR_Q5_0,  APR_Q5_1,   APR_Q8_0,   APR_Q4_K, APR_Q5_K,
+                                      APR_Q6_K, APR_MXFP4, APR_NVFP4, APR_IQ4_NL, APR_IQ4_XS, APR_Q2_K, APR_Q3_K};
 
 static const apr_cuda_api *api;
 static apr_cuda_device *device;
@@ -453,7 +455,8 @@ static void measure(int64_t n, int64_t n_rows, apr_dtype dtype)
     close_bench(&b);
 }
 
-static void check_all(int64_t n, int64_t n_rows)
+/* only: the name of the one type that is checked, or NULL. */
+static void check_all(int64_t n, int64_t n_rows, const char *only)
 {
     const int64_t n_tokens = 2 * n;
     const std::vector<float> x = inputs(n, n_tokens);
@@ -468,14 +471,18 @@ static void check_all(int64_t n, int64_t n_rows)
     check_refusal(&b);
     check_factors(&b, "own kernels");
     b.solver->dense = dense;
-    for (apr_dtype dtype : all_types) check_steps(&b, dtype, n_rows);
+    for (apr_dtype dtype : all_types)
+        if (only == NULL || strcmp(only, apr_dtypes[dtype].name) == 0) check_steps(&b, dtype, n_rows);
     close_bench(&b);
-    for (apr_dtype dtype : all_types) check_whole(dtype, n, n_rows, x, n_tokens);
+    for (apr_dtype dtype : all_types)
+        if (only == NULL || strcmp(only, apr_dtypes[dtype].name) == 0) check_whole(dtype, n, n_rows, x, n_tokens);
 }
 
 int main(int argc, char **argv)
 {
     const apr_cuda_options options = {};
+    const bool is_bench = argc > 1 && strcmp(argv[1], "bench") == 0;
+    const char *const only = argc > 1 && !is_bench ? argv[1] : NULL;
     int n_devices = 0;
 
     api = apr_cuda_plugin(apr_cuda_build.abi);
@@ -484,9 +491,9 @@ int main(int argc, char **argv)
         return 77;
     }
     must(api->open(&device, 0, &options, &err), "the device");
-    check_all(512, 100);
-    check_all(416, 33); /* a panel that is not full; no K-quants */
-    if (argc > 1 && strcmp(argv[1], "bench") == 0) {
+    check_all(512, 100, only);
+    check_all(416, 33, only); /* a panel that is not full; no K-quants */
+    if (is_bench) {
         measure(3584, 18944, APR_Q4_K);
         measure(18944, 3584, APR_Q6_K);
     }

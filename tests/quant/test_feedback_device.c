@@ -16,7 +16,8 @@
 
 #include <cmocka.h>
 
-static const apr_dtype all_types[] = {APR_Q4_0, APR_Q4_1, APR_Q5_0, APR_Q5_1, APR_Q8_0, APR_Q4_K, APR_Q5_K, APR_Q6_K, APR_MXFP4};
+static const apr_dtype all_types[] = {APR_Q4_0, APR_Q4_1,  APR_Q5_0,  APR_Q5_1,   APR_Q8_0,   APR_Q4_K, APR_Q5_K,
+                                      APR_Q6_K, APR_MXFP4, APR_NVFP4, APR_IQ4_NL, APR_IQ4_XS, APR_Q2_K, APR_Q3_K};
 enum { N_TYPES = sizeof all_types / sizeof *all_types, N = 256, ROWS = 37, TOKENS = 300 };
 
 static uint32_t seed;

@@ -1,7 +1,7 @@
 /* descend.cu - chooses each sub-block's codes again, one row per warp, one column per lane; neighbouring scales are tried in parallel. */
 #include "kernels/cuda/feedback/feedback.cuh"
 
-enum { PANEL = FEEDBACK_PANEL, WARPS = FEEDBACK_WARPS, MAX_TRIALS = 7 };
+enum { PANEL = FEEDBACK_PANEL, WARPS = FEEDBACK_WARPS, AT_ONCE = 5 /* trials of a pass, where there are more */ };
 
 /* Changes of a sub-block's scale and minimum, or of d; the first changes nothing. Same order as quant/feedback/feedback.c. */
 struct nudge {
@@ -15,10 +15,17 @@ struct nudged {
     int scale, min;
 };
 
-template <int TRIALS> static __device__ __forceinline__ nudge nudge_of(int t)
+/* What a type tries: nothing else, factors of d, neighbours one at a time, or all within its reach. */
+enum trial_kind { AS_IS, FACTORS, NEIGHBOURS, REACH };
+
+template <trial_kind KIND> static __device__ __forceinline__ nudge nudge_of(const apr_cuda_grid &grid, int t)
 {
-    if (TRIALS == 5) return {0, 0, t == 0 ? 1.0f : t == 1 ? 0.94f : t == 2 ? 0.97f : t == 3 ? 1.03f : 1.06f};
-    if (t == 0) return {0, 0, 1.0f};
+    if (KIND == AS_IS || t == 0) return {0, 0, 1.0f};
+    if (KIND == FACTORS) return {0, 0, t == 1 ? 0.94f : t == 2 ? 0.97f : t == 3 ? 1.03f : 1.06f};
+    if (KIND == REACH) { /* minimums faster, without the middle one, which is the first trial */
+        const int wide = 2 * grid.min_reach + 1, middle = grid.scale_reach * wide + grid.min_reach, at = t <= middle ? t - 1 : t;
+        return {at / wide - grid.scale_reach, at % wide - grid.min_reach, 1.0f};
+    }
     if (t < 3) return {t == 1 ? 1 : -1, 0, 1.0f};
     if (t < 5) return {0, t == 3 ? 1 : -1, 1.0f};
     return {t == 5 ? 1 : -1, t == 5 ? 1 : -1, 1.0f};
@@ -26,9 +33,9 @@ template <int TRIALS> static __device__ __forceinline__ nudge nudge_of(int t)
 
 static __device__ __forceinline__ int between(int x, int low, int high) { return x < low ? low : x > high ? high : x; }
 
-template <int TRIALS> static __device__ __forceinline__ nudged make_nudged(const apr_cuda_grid &grid, nudged from, int t)
+template <trial_kind KIND> static __device__ __forceinline__ nudged make_nudged(const apr_cuda_grid &grid, nudged from, int t)
 {
-    const nudge by = nudge_of<TRIALS>(t);
+    const nudge by = nudge_of<KIND>(grid, t);
     if (t == 0) return from;
     nudged to = {from.d, between(from.scale + by.scale, grid.scale_low, grid.scale_high),
                  between(from.min + by.min, grid.min_low, grid.min_high)};
@@ -39,12 +46,19 @@ template <int TRIALS> static __device__ __forceinline__ nudged make_nudged(const
     return to;
 }
 
-/* One sub-block of SUB columns from column `at` on. Returns the decrease of the lane's error. */
-template <int SUB, int TRIALS, bool E2M1>
+/* The best trial of a sub-block so far, as a lane has it. */
+struct best_trial {
+    int number;
+    float gain, code, left;
+};
+
+/* One sub-block of SUB columns from column `at` on. Returns the decrease of the lane's error. TRIALS: of a pass; only REACH has more than
+ * one pass. */
+template <int SUB, int TRIALS, trial_kind KIND, grid_codes CODES>
 static __device__ __forceinline__ float descend_sub_block(const apr_cuda_feedback_rows &r, const float *__restrict__ h, int64_t n,
                                                           int64_t row, int64_t at, float g)
 {
-    const int lane = (int)threadIdx.x % 32;
+    const int lane = (int)threadIdx.x % 32, n_trials = KIND == REACH ? (2 * r.grid.scale_reach + 1) * (2 * r.grid.min_reach + 1) : TRIALS;
     const bool is_there = lane < SUB;
     const int64_t here = row * n + at + (is_there ? lane : 0), sub = row * (n / SUB) + at / SUB,
                   block = row * (n / r.grid.elems) + at / r.grid.elems;
@@ -52,51 +66,53 @@ static __device__ __forceinline__ float descend_sub_block(const apr_cuda_feedbac
     const float weight = r.weight[here], error = r.error[here], inverse = 1.0f / __ldg(h + (at + (is_there ? lane : 0)) * (n + 1));
     const nudged from = {r.d[block], r.scale[sub], r.min[sub]};
     const uint16_t dmin = r.dmin[block];
-    grid_step step[TRIALS];
-    float now[TRIALS], code[TRIALS], left[TRIALS];
+    best_trial best = {0, 0.0f, 0.0f, 0.0f};
 
-#pragma unroll
-    for (int t = 0; t < TRIALS; t++) {
-        const nudged to = make_nudged<TRIALS>(r.grid, from, t);
-        step[t] = step_of(r.grid, to.d, dmin, to.scale, to.min);
-        now[t] = g;
-        code[t] = left[t] = 0.0f;
-    }
-#pragma unroll 2
-    for (int k = 0; k < SUB; k++) {
-        const float row_k = __ldg(corner + k * n);
+#pragma unroll 1
+    for (int first = 0; first < n_trials; first += TRIALS) {
+        grid_step step[TRIALS];
+        float now[TRIALS], code[TRIALS], left[TRIALS];
 #pragma unroll
         for (int t = 0; t < TRIALS; t++) {
-            const float q = nearest_code<E2M1>(r.grid, step[t], weight - error + now[t] * inverse), e = weight - value_of(step[t], q);
-            if (lane == k) code[t] = q, left[t] = e;
-            now[t] -= row_k * __shfl_sync(0xffffffffu, error - e, k);
+            const nudged to = make_nudged<KIND>(r.grid, from, first + t < n_trials ? first + t : 0);
+            step[t] = step_of(r.grid, to.d, dmin, to.scale, to.min);
+            now[t] = g;
+            code[t] = left[t] = 0.0f;
+        }
+#pragma unroll(CODES == CODES_IQ4 ? 1 : 2)
+        for (int k = 0; k < SUB; k++) {
+            const float row_k = __ldg(corner + k * n);
+#pragma unroll
+            for (int t = 0; t < TRIALS; t++) {
+                const float q = nearest_code<CODES>(r.grid, step[t], weight - error + now[t] * inverse), e = weight - value_of(step[t], q);
+                if (lane == k) code[t] = q, left[t] = e;
+                now[t] -= row_k * __shfl_sync(0xffffffffu, error - e, k);
+            }
+        }
+        /* a change x of the values lowers the objective by x (2 g - H x), and H x is the decrease of g */
+#pragma unroll
+        for (int t = 0; t < TRIALS; t++) {
+            const float gain = warp_sum(is_there ? (error - left[t]) * (g + now[t]) : 0.0f);
+            if (first + t > 0 && !(gain > best.gain)) continue;
+            best = {first + t, gain, code[t], left[t]};
         }
     }
-    /* a change x of the values lowers the objective by x (2 g - H x), and H x is the decrease of g */
-    float best_gain = 0.0f, best_code = code[0], best_left = left[0];
-    int best = 0;
-#pragma unroll
-    for (int t = 0; t < TRIALS; t++) {
-        const float gain = warp_sum(is_there ? (error - left[t]) * (g + now[t]) : 0.0f);
-        if (t > 0 && !(gain > best_gain)) continue;
-        best_gain = gain, best_code = code[t], best_left = left[t], best = t;
-    }
-    if (!(best_gain > 0.0f)) return 0.0f;
+    if (!(best.gain > 0.0f)) return 0.0f;
     if (is_there) {
-        r.code[here] = (int8_t)best_code;
-        r.error[here] = best_left;
+        r.code[here] = (int8_t)best.code;
+        r.error[here] = best.left;
     }
-    if (best > 0 && lane == 0) {
-        const nudged to = make_nudged<TRIALS>(r.grid, from, best);
+    if (best.number > 0 && lane == 0) {
+        const nudged to = make_nudged<KIND>(r.grid, from, best.number);
         r.d[block] = to.d;
         r.scale[sub] = (int16_t)to.scale;
         r.min[sub] = (int16_t)to.min;
     }
     __syncwarp();
-    return is_there ? error - best_left : 0.0f;
+    return is_there ? error - best.left : 0.0f;
 }
 
-template <int SUB, int TRIALS, bool E2M1>
+template <int SUB, int TRIALS, trial_kind KIND, grid_codes CODES>
 static __global__ void __launch_bounds__(32 * WARPS, 2)
     k_descend(apr_cuda_feedback_rows r, const float *__restrict__ h, int64_t n, int64_t first, int width)
 {
@@ -109,7 +125,7 @@ static __global__ void __launch_bounds__(32 * WARPS, 2)
     for (int c = lane; c < width; c += 32) g[c] = r.panel[row * PANEL + c];
     __syncwarp();
     for (int begin = 0; begin < width; begin += SUB) {
-        const float lost = descend_sub_block<SUB, TRIALS, E2M1>(r, h, n, row, first + begin, lane < SUB ? g[begin + lane] : 0.0f);
+        const float lost = descend_sub_block<SUB, TRIALS, KIND, CODES>(r, h, n, row, first + begin, lane < SUB ? g[begin + lane] : 0.0f);
         update_later(h, n, first, begin, begin + SUB, width, lost, g);
     }
 }
@@ -119,12 +135,21 @@ typedef void (*descend_fn)(apr_cuda_feedback_rows r, const float *h, int64_t n, 
 /* The kernel of a type; without rescale no other scales are tried. */
 static descend_fn kernel_of(const apr_cuda_grid *grid, bool rescale)
 {
-    const bool has_mins = grid->min_low < grid->min_high;
-    if (grid->is_e2m1) return rescale ? k_descend<32, 3, true> : k_descend<32, 1, true>;
-    if (grid->sub_elems == 16) return rescale ? k_descend<16, 3, false> : k_descend<16, 1, false>;
-    if (!rescale) return k_descend<32, 1, false>;
-    if (grid->steps == GRID_HALF) return k_descend<32, 5, false>;
-    return has_mins ? k_descend<32, MAX_TRIALS, false> : k_descend<32, 3, false>;
+    const bool reaches = grid->scale_reach > 0;
+    if (grid->is_iq4) {
+        if (!rescale) return k_descend<32, 1, AS_IS, CODES_IQ4>;
+        return reaches ? k_descend<32, AT_ONCE, REACH, CODES_IQ4> : k_descend<32, 5, FACTORS, CODES_IQ4>;
+    }
+    if (grid->is_e2m1) {
+        if (grid->sub_elems == 16) return rescale ? k_descend<16, AT_ONCE, REACH, CODES_E2M1> : k_descend<16, 1, AS_IS, CODES_E2M1>;
+        return rescale ? k_descend<32, 3, NEIGHBOURS, CODES_E2M1> : k_descend<32, 1, AS_IS, CODES_E2M1>;
+    }
+    if (grid->sub_elems == 16) {
+        if (!rescale) return k_descend<16, 1, AS_IS, CODES_WHOLE>;
+        return reaches ? k_descend<16, AT_ONCE, REACH, CODES_WHOLE> : k_descend<16, 3, NEIGHBOURS, CODES_WHOLE>;
+    }
+    if (!rescale) return k_descend<32, 1, AS_IS, CODES_WHOLE>;
+    return grid->steps == GRID_HALF ? k_descend<32, 5, FACTORS, CODES_WHOLE> : k_descend<32, 7, NEIGHBOURS, CODES_WHOLE>;
 }
 
 apr_status apr_cuda_row_descend(apr_cuda_solver *s, const apr_cuda_feedback_rows *r, bool rescale, apr_error *err)

@@ -8,6 +8,7 @@
 
 extern "C" {
 #include "formats/number/half.h"
+#include "kernels/ref/step_ladders.h"
 }
 
 struct cusolver_functions;
@@ -43,7 +44,9 @@ apr_status apr_cuda_row_refit(apr_cuda_solver *solver, const apr_cuda_feedback_r
 
 /* --- a grid: without contraction to FMA, so that values are those of a decoder --- */
 
-enum { GRID_HALF, GRID_SUB_SCALE, GRID_EXPONENT };
+enum { GRID_HALF, GRID_SUB_SCALE, GRID_EXPONENT, GRID_E4M3 };
+/* What codes are. */
+enum grid_codes { CODES_WHOLE, CODES_E2M1, CODES_IQ4 };
 
 struct grid_step {
     float step, offset, inverse;
@@ -53,6 +56,7 @@ static __device__ __forceinline__ grid_step step_of(const apr_cuda_grid &grid, u
 {
     grid_step s;
     if (grid.steps == GRID_EXPONENT) s.step = __uint_as_float(scale < 2 ? 0x00200000u << scale : (uint32_t)(scale - 1) << 23);
+    else if (grid.steps == GRID_E4M3) s.step = scale == 0x7f ? 0.0f : __fmul_rn(apr_e4m3_to_f32((uint8_t)scale), 0.5f);
     else s.step = __fmul_rn(apr_f16_to_f32(d), (float)scale);
     s.offset = min != 0 ? __fmul_rn(apr_f16_to_f32(dmin), (float)min) : 0.0f;
     s.inverse = s.step > 0x1p-126f || s.step < -0x1p-126f ? __fdiv_rn(1.0f, s.step) : 0.0f;
@@ -68,12 +72,23 @@ static __device__ __forceinline__ float nearest_magnitude(float a)
     return below_4 + (a > 5.0f ? 2.0f : 0.0f) + (a > 7.0f ? 2.0f : 0.0f) + (a > 10.0f ? 4.0f : 0.0f);
 }
 
-template <bool E2M1> static __device__ __forceinline__ float nearest_code(const apr_cuda_grid &grid, const grid_step &s, float x)
+/* The nearest level of IQ4: each middle between two of them that u is beyond adds the distance from one to the next. */
+static __device__ __forceinline__ float nearest_iq4(float u)
 {
-    if (E2M1) {
+    const int8_t levels[16] = {APR_IQ4_LEVELS};
+    float level = (float)levels[0]; /* whole numbers: exact */
+#pragma unroll
+    for (int k = 0; k < 15; k++) level += u > 0.5f * (float)(levels[k] + levels[k + 1]) ? (float)(levels[k + 1] - levels[k]) : 0.0f;
+    return level;
+}
+
+template <grid_codes CODES> static __device__ __forceinline__ float nearest_code(const apr_cuda_grid &grid, const grid_step &s, float x)
+{
+    if (CODES == CODES_E2M1) {
         const float u = __fmul_rn(x, s.inverse);
         return copysignf(nearest_magnitude(fabsf(u)), u);
     }
+    if (CODES == CODES_IQ4) return nearest_iq4(__fmul_rn(x, s.inverse));
     const float u = __fmul_rn(__fadd_rn(x, s.offset), s.inverse), bounded = u > grid.low ? u : grid.low;
     const float inside = bounded < grid.high ? bounded : grid.high;
     return __fsub_rn(__fadd_rn(inside, 12582912.0f), 12582912.0f);

@@ -90,7 +90,7 @@ apr_status apr_cuda_row_objective(apr_cuda_solver *s, const apr_cuda_feedback_ro
 
 /* A lane has columns lane, 32 + lane, ... of the panel, in the order of the Hessian. Column after column, its lane finds the code and
  * broadcasts the error, and all lanes add that to the targets of later columns. */
-template <bool E2M1>
+template <grid_codes CODES>
 static __global__ void __launch_bounds__(32 * WARPS, 2) /* else 7.5, with 1,024 threads, gets 64 registers, and spills */
     k_round(apr_cuda_feedback_rows r, const float *__restrict__ pull, const int32_t *__restrict__ order, int64_t n, int64_t first,
             int width)
@@ -115,7 +115,7 @@ static __global__ void __launch_bounds__(32 * WARPS, 2) /* else 7.5, with 1,024 
         float code = 0.0f, error = 0.0f;
 #pragma unroll 4
         for (int l = 0; l < 32; l++) {
-            const float q = nearest_code<E2M1>(r.grid, step, x[i]), e = weight[i] - value_of(step, q);
+            const float q = nearest_code<CODES>(r.grid, step, x[i]), e = weight[i] - value_of(step, q);
             if (lane == l) code = q, error = e;
             const float broadcast = __shfl_sync(0xffffffffu, e, l);
             const float *const from = pull + (first + 32 * i + l) * n + first + lane;
@@ -133,14 +133,14 @@ apr_status apr_cuda_row_round(apr_cuda_solver *s, const apr_cuda_feedback_rows *
 {
     const apr_cuda_factors *const f = r->factors;
     const int64_t n = f->n;
+    const auto kernel = r->grid.is_e2m1 ? k_round<CODES_E2M1> : r->grid.is_iq4 ? k_round<CODES_IQ4> : k_round<CODES_WHOLE>;
     APR_TRY(apr_cuda_make_current(s->device, err));
     apr_cuda_begin(s->device, "rounding %lld rows of %lld with feedback", (long long)r->n_rows, (long long)n);
     for (int64_t first = 0; first < n; first += PANEL) {
         const int64_t width = n - first < PANEL ? n - first : (int64_t)PANEL;
         const unsigned blocks = blocks_of_rows(r->n_rows);
         if (first > 0) APR_TRY(multiply(s, r, r->gathered, f->pull + first, false, width, first, err));
-        if (r->grid.is_e2m1) k_round<true><<<blocks, 32 * WARPS, 0, s->device->stream>>>(*r, f->pull, f->order, n, first, (int)width);
-        else k_round<false><<<blocks, 32 * WARPS, 0, s->device->stream>>>(*r, f->pull, f->order, n, first, (int)width);
+        kernel<<<blocks, 32 * WARPS, 0, s->device->stream>>>(*r, f->pull, f->order, n, first, (int)width);
         APR_TRY(apr_cuda_outcome(s->device, cudaGetLastError(), err));
     }
     return APR_OK;

@@ -111,7 +111,7 @@ static __global__ void __launch_bounds__(32 * WARPS, 2)
 apr_status apr_cuda_row_refit(apr_cuda_solver *s, const apr_cuda_feedback_rows *r, apr_error *err)
 {
     const int64_t n = r->factors->n;
-    if (r->grid.steps == GRID_EXPONENT) return APR_OK;
+    if (r->grid.steps == GRID_EXPONENT || r->grid.steps == GRID_E4M3) return APR_OK; /* without d */
     APR_TRY(apr_cuda_make_current(s->device, err));
     apr_cuda_begin(s->device, "refitting the scales of %lld rows of %lld", (long long)r->n_rows, (long long)n);
     for (int64_t first = 0; first < n; first += PANEL) {
