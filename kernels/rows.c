@@ -432,6 +432,19 @@ static void read_cut(const apr_composed *m, int step, int64_t first, int64_t n, 
     }
 }
 
+static void read_pad(const apr_composed *m, int step, int64_t first, int64_t n, uint8_t *dst)
+{
+    const apr_move *const p = &m->moves[step];
+    const apr_dtype dtype = dtype_after(m, step);
+
+    while (n > 0) {
+        const bool is_copy = first >= p->chunk;
+        const int64_t at = is_copy ? (first - p->chunk) % p->inner : first, done = least(n, (is_copy ? p->inner : p->chunk) - at);
+        read_before(m, step, (request){at, done, 0, 1}, dst);
+        dst += bytes_of(dtype, done), first += done, n -= done;
+    }
+}
+
 static void read_pack(const apr_composed *m, int step, int64_t first, int64_t n, uint8_t *dst)
 {
     read_before(m, step, (request){first / 32 * 17, n / 32 * 17, 0, 1}, dst);
@@ -453,11 +466,9 @@ static void read_unpack(const apr_composed *m, int step, int64_t first, int64_t 
 
 typedef void (*read_run_fn)(const apr_composed *m, int step, int64_t first, int64_t n, uint8_t *dst);
 
-static const read_run_fn readers[APR_MOVE_COUNT] = {[APR_MOVE_SWAP] = read_swap,
-                                                    [APR_MOVE_CUT] = read_cut,
-                                                    [APR_MOVE_JOIN] = read_join,
-                                                    [APR_MOVE_PACK] = read_pack,
-                                                    [APR_MOVE_UNPACK] = read_unpack};
+static const read_run_fn readers[APR_MOVE_COUNT] = {
+    [APR_MOVE_SWAP] = read_swap, [APR_MOVE_CUT] = read_cut,   [APR_MOVE_JOIN] = read_join,
+    [APR_MOVE_PAD] = read_pad,   [APR_MOVE_PACK] = read_pack, [APR_MOVE_UNPACK] = read_unpack};
 
 /* ---- one function a move: many runs in one request, if they are runs before the move also; false: they are not ---- */
 

@@ -168,6 +168,20 @@ static bool plan_pick(const apr_step *step, apr_shape *shape, apr_move *move)
     return true;
 }
 
+/* Matrices alone have rows to repeat. */
+static bool plan_pad(const apr_step *step, apr_shape *shape, apr_move *move)
+{
+    const int64_t rows = step->n[0], after = step->n[1];
+    apr_axis axis;
+
+    if (shape->rank != 2 || rows < 1 || after <= rows || !find_axis(shape, 1, &axis)) return false;
+    if (axis.length != (step->kind == APR_STEP_PAD ? rows : after)) return false;
+    *move = (apr_move){.kind = APR_MOVE_CUT, .chunk = axis.whole, .count = rows * axis.inner};
+    if (step->kind == APR_STEP_PAD) *move = (apr_move){.kind = APR_MOVE_PAD, .chunk = axis.whole, .inner = axis.inner};
+    shape->dims[0] = step->kind == APR_STEP_PAD ? after : rows;
+    return true;
+}
+
 /* Steps of several tensors are planned by apr_composed. */
 static bool plan_several(const apr_step *step, apr_shape *shape, apr_move *move) { return (void)step, (void)shape, (void)move, false; }
 
@@ -236,6 +250,8 @@ const apr_step_facts apr_step_kinds[APR_STEP_COUNT] = {
     [APR_STEP_PICK] = {"pick", 1, false, APR_STEP_NONE, APR_REACH_ROWS, ANY, plan_pick},
     [APR_STEP_JOIN] = {"join", 2, true, APR_STEP_NONE, APR_REACH_ROWS, ANY, plan_several, .of_several = true},
     [APR_STEP_STACK] = {"stack", 0, false, APR_STEP_NONE, APR_REACH_ROWS, ANY, plan_several, .of_several = true},
+    [APR_STEP_PAD] = {"pad", 2, false, APR_STEP_CROP, APR_REACH_ROWS, ANY, plan_pad},
+    [APR_STEP_CROP] = {"crop", 2, false, APR_STEP_PAD, APR_REACH_ROWS, ANY, plan_pad},
     [APR_STEP_ADD] = {"add", 1, false, APR_STEP_ADD, APR_REACH_VALUES, ANY, plan_value, .negated = true},
     [APR_STEP_MULTIPLY] = {"multiply", 3, false, APR_STEP_DIVIDE, APR_REACH_VALUES, ANY, plan_factor},
     [APR_STEP_DIVIDE] = {"divide", 3, false, APR_STEP_MULTIPLY, APR_REACH_VALUES, ANY, plan_factor},

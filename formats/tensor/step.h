@@ -42,6 +42,8 @@ typedef enum {
     APR_STEP_PICK, /* index: one matrix of a stack */
     APR_STEP_JOIN, /* axis, groups: concatenates tensors, each group holding a share of every tensor; one TAKE per tensor undoes it */
     APR_STEP_STACK,
+    APR_STEP_PAD,      /* rows, rows after: row 0 of a matrix is repeated at its end */
+    APR_STEP_CROP,     /* the same numbers: the rows before PAD */
     APR_STEP_ADD,      /* number */
     APR_STEP_MULTIPLY, /* the bits of a float32, first, count: rows [first, first + count) of a matrix; count 0: all numbers */
     APR_STEP_DIVIDE,
@@ -84,6 +86,7 @@ typedef enum {
     APR_MOVE_SWAP,   /* [a][b][inner] starting at `first` becomes [b][a][inner]; the rest stays */
     APR_MOVE_CUT,    /* [first, first + count) is kept */
     APR_MOVE_JOIN,   /* each part has its share (apr_composed.ends) */
+    APR_MOVE_PAD,    /* the chunk, followed by copies of its first `inner` elements */
     APR_MOVE_PACK,   /* 17 bytes become 32 elements */
     APR_MOVE_UNPACK, /* 32 elements become 17 bytes */
     APR_MOVE_COUNT

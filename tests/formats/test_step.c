@@ -74,6 +74,8 @@ static void shapes_change_as_the_steps_say(void **state)
         int64_t dims[5], after[5]; /* ended by 0 */
     } cases[] = {
         {"transpose", APR_BF16, APR_BF16, {4, 3, 5}, {4, 5, 3}},
+        {"pad:3,5", APR_BF16, APR_BF16, {3, 7}, {5, 7}},
+        {"crop:3,5", APR_Q8_0, APR_Q8_0, {5, 64}, {3, 64}},
         {"squeeze:1", APR_F32, APR_F32, {12, 1, 4}, {12, 4}},
         {"unsqueeze:1", APR_F32, APR_F32, {12, 4}, {12, 1, 4}},
         {"unsqueeze:2", APR_F32, APR_F32, {12, 4}, {1, 12, 4}},
@@ -121,6 +123,11 @@ static void what_does_not_fit_is_refused(void **state)
         {"take:1,1,8,5", APR_F32, {12, 8}, "does not fit"},
         {"take:1,1,8,0", APR_F32, {12, 8}, "does not fit"},
         {"pick:12", APR_F32, {12, 8}, "does not fit"},
+        {"pad:11,13", APR_F32, {12, 8}, "does not fit"},
+        {"pad:12,12", APR_F32, {12, 8}, "does not fit"},
+        {"pad:12,14", APR_F32, {12}, "does not fit"},
+        {"crop:11,13", APR_F32, {12, 8}, "does not fit"},
+        {"crop:0,12", APR_F32, {12, 8}, "does not fit"},
         {"fold:0,3", APR_F32, {12, 8}, "does not fit"},
         {"add:1", APR_I32, {12}, "does not fit"},
         {"pack_mxfp4", APR_U8, {12, 16}, "does not fit"},

@@ -1,6 +1,7 @@
 /* step_oracle.c - steps by their definitions: coordinates after to coordinates before. */
 #include "tests/support/step_oracle.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,10 +18,16 @@ int64_t oracle_elems(const apr_shape *shape)
     return n;
 }
 
-static apr_step random_step(apr_step_kind kind, uint32_t *seed)
+static bool changes_rows(apr_step_kind kind) { return kind == APR_STEP_PAD || kind == APR_STEP_CROP; }
+
+/* The rows of PAD and CROP fit the shape. */
+static apr_step random_step(apr_step_kind kind, const apr_shape *shape, uint32_t *seed)
 {
     static const int numbers[] = {0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 4, 5, 6, 8, 32};
+    const int32_t rows = (int32_t)shape->dims[0], other = (int32_t)(oracle_random(seed) % 9);
     apr_step step = {.kind = kind};
+    if (kind == APR_STEP_PAD) return (apr_step){kind, {rows, rows + other}};
+    if (kind == APR_STEP_CROP) return (apr_step){kind, {rows - other, rows}};
     for (int p = 0; p < apr_step_kinds[kind].n_parameters; p++)
         step.n[p] = numbers[oracle_random(seed) % (sizeof numbers / sizeof *numbers)];
     return step;
@@ -29,7 +36,7 @@ static apr_step random_step(apr_step_kind kind, uint32_t *seed)
 apr_step oracle_step_for(apr_step_kind kind, const apr_shape *shape, uint32_t *seed)
 {
     for (int i = 0; i < 100; i++) {
-        const apr_step step = random_step(kind, seed);
+        const apr_step step = random_step(kind, shape, seed);
         apr_shape after = *shape;
         apr_move move;
         if (apr_step_plan(&step, &after, &move) == NULL) return step;
@@ -41,7 +48,7 @@ apr_step oracle_fitting_step(apr_step_kind kind, apr_dtype dtype, int64_t column
 {
     static const int64_t lengths[] = {1, 2, 3, 4, 6, 8, 12};
     for (int i = 0; i < 10000; i++) {
-        *shape = (apr_shape){.dtype = dtype, .rank = 1 + (int)(oracle_random(seed) % 4)};
+        *shape = (apr_shape){.dtype = dtype, .rank = changes_rows(kind) ? 2 : 1 + (int)(oracle_random(seed) % 4)};
         for (int d = 0; d < shape->rank; d++) shape->dims[d] = lengths[oracle_random(seed) % 7];
         shape->dims[shape->rank - 1] *= columns;
         if (oracle_elems(shape) > ORACLE_MOST) continue;
@@ -102,6 +109,8 @@ static int64_t source(const apr_step *step, const apr_shape *old, const apr_shap
         return (matrix * rows + i % rows) * columns + c;
     }
     case APR_STEP_PICK: return step->n[0] * (n / old->dims[0]) + i;
+    case APR_STEP_PAD: return i < n ? i : i % columns;
+    case APR_STEP_CROP:
     case APR_STEP_SQUEEZE:
     case APR_STEP_UNSQUEEZE:
     case APR_STEP_FOLD:
