@@ -185,19 +185,22 @@ static apr_status by_form(const exporter *d, apr_tensor *t, const apr_name_match
     return t->origin_name != NULL ? APR_OK : apr_no_memory(d->err, "a tensor's name");
 }
 
-/* A stack needs every expert of the model. */
+/* A stack needs all of its matrices: every expert of the model. */
 static apr_status check_expert(const exporter *d, const apr_tensor *t, const apr_name_match *match)
 {
-    const int64_t n = d->view->hparams.num_experts;
+    if (!match->is_stack) return APR_OK;
+    const int64_t n = apr_stack_length(&d->view->hparams, match->canonical);
+    const bool is_expert = strstr(match->canonical, "experts") != NULL;
 
-    if (!match->is_stack || n == 0) return APR_OK;
+    if (n == 0) return APR_OK;
     if (match->expert >= n)
-        return apr_fail(d->err, APR_E_DAMAGED, "%s: tensor '%s' belongs to an expert beyond the model's %lld", d->view->path, t->name,
-                        (long long)n);
+        return apr_fail(d->err, APR_E_DAMAGED, "%s: tensor '%s' belongs to %s beyond the model's %lld", d->view->path, t->name,
+                        is_expert ? "an expert" : "a stream", (long long)n);
     const char *const last = apr_fill_name(match->canonical, match, n - 1, &d->view->arena);
     if (last == NULL) return apr_no_memory(d->err, "a tensor's name");
     if (apr_model_find(d->view, last) != NULL) return APR_OK;
-    return apr_fail(d->err, APR_E_DAMAGED, "%s: tensor '%s' is missing: the model has %lld experts", d->view->path, last, (long long)n);
+    return apr_fail(d->err, APR_E_DAMAGED, "%s: tensor '%s' is missing: the model has %lld %s", d->view->path, last, (long long)n,
+                    is_expert ? "experts" : "of them");
 }
 
 static apr_status write_record(const exporter *d, apr_tensor *t, bool is_scale)

@@ -38,10 +38,10 @@ static apr_tensor *append(importer *e, const apr_tensor *from)
 
 static bool has_record(const apr_tensor *t) { return t->origin_name != NULL || t->origins != NULL || t->origin_chain.n_steps > 0; }
 
-/* How many canonical tensors a part of the tensor becomes: one, or one for each expert. */
+/* How many canonical tensors a part of the tensor becomes: one, or one for each matrix of a stack. */
 static size_t count_experts(const importer *e, const apr_tensor *t, const char *whole, const char *part)
 {
-    const bool is_stack = apr_is_stack_of(whole, part) && e->view->hparams.num_experts > 0 && t->rank > 0;
+    const bool is_stack = apr_is_stack_of(whole, part) && apr_stack_length(&e->view->hparams, part) > 0 && t->rank > 0;
     const bool is_sane = is_stack && t->n_bytes > 0 && t->dims[0] <= MOST_EXPERTS;
     return is_sane ? (size_t)t->dims[0] : 1;
 }
@@ -65,14 +65,15 @@ static size_t count_pieces(const importer *e, const apr_tensor *t)
     return n;
 }
 
-/* A stack must have as many experts as the model. */
+/* A stack must have as many matrices as the model has experts (or AltUp projections). */
 static apr_status check_stack(const importer *e, const apr_tensor *t, const char *whole, const char *part)
 {
-    const int64_t n = e->view->hparams.num_experts;
+    const int64_t n = apr_stack_length(&e->view->hparams, part);
+    const char *const what = strstr(part, "experts") != NULL ? "experts" : "matrices";
     if (!apr_is_stack_of(whole, part)) return APR_OK;
     if (t->rank > 1 && t->dims[0] == n && n > 0 && n <= MOST_EXPERTS && t->n_bytes > 0) return APR_OK;
-    return apr_fail(e->err, APR_E_DAMAGED, "%s: tensor '%s' is a stack of %lld experts, but the model has %lld", e->view->path, t->name,
-                    t->rank > 0 ? (long long)t->dims[0] : 1LL, (long long)n);
+    return apr_fail(e->err, APR_E_DAMAGED, "%s: tensor '%s' is a stack of %lld %s, but the model has %lld", e->view->path, t->name,
+                    t->rank > 0 ? (long long)t->dims[0] : 1LL, what, (long long)n);
 }
 
 /* ---- tensors without an exact inverse ---- */

@@ -96,6 +96,51 @@ typedef struct apr_gate_args {
     int n_threads;
 } apr_gate_args;
 
+/* AltUp (Baykal et al. 2023): streams of hidden states, of which a layer computes one. They are mixed before it and after it:
+ *     m[k] = tanh(scale * routed[t][k]);  c[i][j] = offset + sum over k < n_streams: coefs[i * n_y + j][k] * m[k]
+ *     out[t][i] = x[t][i] + sum over j < n_y: c[i][j] * (y[t][j] - x[t][minus])     for i >= first; before that x[t][i]
+ * Before the layer y is x (n_y = n_streams); after it y is what the layer made of stream `minus`. Without routed c is the offset. */
+enum { APR_ALTUP_STREAMS = 16 }; /* the most */
+
+typedef struct apr_altup_args {
+    int64_t n_tokens, n_streams, n_y, width;
+    int64_t first, minus; /* minus -1: nothing is subtracted */
+    float scale, offset;
+    const float *x;      /* [n_tokens, n_streams, width] */
+    const float *y;      /* [n_tokens, n_y, width] */
+    const float *routed; /* [n_tokens, n_streams] or NULL */
+    const float *coefs;  /* [n_streams * n_y, n_streams]; NULL without routed */
+    float *out;          /* [n_tokens, n_streams, width], neither x nor y */
+    int n_threads;
+} apr_altup_args;
+
+/* c[i][j], whose number is ij = i * n_y + j; `routed` is the token's. */
+APR_HOST_DEVICE_INLINE float apr_altup_coef(const apr_altup_args *a, const float *routed, int64_t ij)
+{
+    float sum = 0.0f;
+    for (int64_t k = 0; routed != NULL && k < a->n_streams; k++) sum += a->coefs[ij * a->n_streams + k] * tanhf(a->scale * routed[k]);
+    return a->offset + sum;
+}
+
+/* Gives rows the magnitude of others: out[t] = x[t] * sqrt(mean(like[t]^2) / max(mean(x[t]^2), floor)). out may be x. */
+typedef struct apr_rescale_args {
+    int64_t n_tokens, width;
+    float floor;
+    const float *x, *like; /* [n_tokens, width] */
+    float *out;
+    int n_threads;
+} apr_rescale_args;
+
+/* Keeps about the largest numbers of a row, as if they had a normal distribution: out[t] = max(0, x[t] - mean - factor * deviation), the
+ * deviation being sqrt(mean((x[t] - mean)^2)). out may be x. */
+typedef struct apr_gauss_topk_args {
+    int64_t n_tokens, width;
+    float factor; /* the quantile of the standard normal distribution, 1.645 for 0.95 */
+    const float *x;
+    float *out;
+    int n_threads;
+} apr_gauss_topk_args;
+
 /* Chooses experts and their weights from a router's logits: scores each expert, chooses by score + bias (in groups, if there are some),
  * and weighs by the score alone. Equal numbers: the lower index is chosen. */
 typedef enum {

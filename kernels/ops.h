@@ -16,28 +16,31 @@
 #include "kernels/rows.h"
 
 /* X(ID, id, name): APR_OP_ID, apr_op_args.id, apr_spec_id of runtime/program/op_spec.h, and the name in messages. */
-#define APR_OP_LIST(X)                   \
-    X(EMBED, embed, "embed")             \
-    X(POSITIONS, positions, "positions") \
-    X(ANGLES, angles, "rotary angles")   \
-    X(NORM, norm, "norm")                \
-    X(LINEAR, linear, "linear")          \
-    X(ROPE, rope, "rope")                \
-    X(SLICE, slice, "slice")             \
-    X(JOIN, join, "join")                \
-    X(KV_STORE, kv_store, "kv store")    \
-    X(INDEX, index, "index")             \
-    X(ATTEND, attend, "attend")          \
-    X(GLU, glu, "glu")                   \
-    X(GATE, gate, "gate")                \
-    X(SCALE, scale, "scale")             \
-    X(MUL, mul, "mul")                   \
-    X(SOFTCAP, softcap, "softcap")       \
-    X(ADD, add, "add")                   \
-    X(ROUTE, route, "route")             \
-    X(EXPERTS, experts, "experts")       \
-    X(CONV, conv, "conv")                \
-    X(DELTA, delta, "delta rule")        \
+#define APR_OP_LIST(X)                          \
+    X(EMBED, embed, "embed")                    \
+    X(POSITIONS, positions, "positions")        \
+    X(ANGLES, angles, "rotary angles")          \
+    X(NORM, norm, "norm")                       \
+    X(LINEAR, linear, "linear")                 \
+    X(ROPE, rope, "rope")                       \
+    X(SLICE, slice, "slice")                    \
+    X(JOIN, join, "join")                       \
+    X(KV_STORE, kv_store, "kv store")           \
+    X(INDEX, index, "index")                    \
+    X(ATTEND, attend, "attend")                 \
+    X(GLU, glu, "glu")                          \
+    X(GATE, gate, "gate")                       \
+    X(SCALE, scale, "scale")                    \
+    X(MUL, mul, "mul")                          \
+    X(SOFTCAP, softcap, "softcap")              \
+    X(ADD, add, "add")                          \
+    X(ALTUP, altup, "altup")                    \
+    X(RESCALE, rescale, "rescale")              \
+    X(GAUSS_TOPK, gauss_topk, "gaussian top-k") \
+    X(ROUTE, route, "route")                    \
+    X(EXPERTS, experts, "experts")              \
+    X(CONV, conv, "conv")                       \
+    X(DELTA, delta, "delta rule")               \
     X(SSD, ssd, "state-space duality")
 
 typedef enum {
@@ -49,13 +52,18 @@ typedef enum {
 
 const char *apr_op_name(apr_op_kind kind);
 
-/* out[t] = row ids[t] of the table */
+/* out[t] = row ids[t] of the table, or row 0 if the table has fewer rows (tables of per-layer inputs, Gemma 3n) */
 typedef struct apr_embed_args {
-    int64_t n_tokens, width;
-    const int32_t *ids;      /* [n_tokens], each a row of the table */
-    const apr_tensor *table; /* [n_rows, width] */
-    float *out;              /* [n_tokens, width] */
+    int64_t n_tokens, width, n_rows; /* n_rows 0: the table has a row for every token */
+    const int32_t *ids;              /* [n_tokens] */
+    const apr_tensor *table;         /* [n_rows, width] */
+    float *out;                      /* [n_tokens, width] */
 } apr_embed_args;
+
+APR_HOST_DEVICE_INLINE int64_t apr_embed_row(const apr_embed_args *a, int64_t token)
+{
+    return a->n_rows > 0 && a->ids[token] >= a->n_rows ? 0 : (int64_t)a->ids[token];
+}
 
 /* Learned positions: out[t] = row position + t + first of the table. The caller plans no more positions than the table has. */
 typedef struct apr_positions_args {
@@ -287,6 +295,9 @@ typedef union apr_op_args {
     apr_mul_args mul;
     apr_softcap_args softcap;
     apr_gate_args gate;
+    apr_altup_args altup;
+    apr_rescale_args rescale;
+    apr_gauss_topk_args gauss_topk;
     apr_route_args route;
     apr_experts_args experts;
     apr_conv_args conv;

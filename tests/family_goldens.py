@@ -114,6 +114,11 @@ FAMILIES = {
     "ministral": ("Ministral", lambda: base(head_dim=HEAD, **WINDOWED)),
     "seed_oss": ("SeedOss", lambda: base(head_dim=HEAD, attention_bias=draw(False, True), attention_out_bias=draw(True, False),
                                          mlp_bias=draw(True, False))),
+    "gemma3n": ("Gemma3nText", lambda: base(
+        head_dim=HEAD, **WINDOWED, vocab_size_per_layer_input=120, hidden_size_per_layer_input=8, intermediate_size=[WIDTH] * 4,
+        altup_num_inputs=4 if EVEN else 3, altup_active_idx=draw(1, 0), laurel_rank=12 if EVEN else 8, num_kv_shared_layers=0 if EVEN else 1,
+        activation_sparsity_pattern=[0.7, 0.7, 0.0, 0.0] if EVEN else [0.5, 0.0, 0.0, 0.0], final_logit_softcapping=30.0,
+        rope_parameters={FULL: plain(1000000.0), SLIDING: plain(10000.0)})),
     "kimi_linear": ("KimiLinear", lambda: base(**CHANNELS, layer_types=["linear_attention", "full_attention"] * 2 if EVEN else
                                                ["linear_attention", "linear_attention", "full_attention", "linear_attention"])),
     "bailing_hybrid": ("BailingHybrid", lambda: base(**CHANNELS, layer_group_size=2 + EVEN, kda_safe_gate=draw(False, True), kda_lower_bound=-5.0)),
@@ -193,7 +198,7 @@ def make(name):
         one = model(input_ids=ids[:1], use_cache=False, output_hidden_states=True)
         other = model(input_ids=ids[1:], use_cache=False)
     golden = {"ids": ids[0].int(), "ids2": ids[1].int(), "logits": one.logits[0].contiguous(), "last2": other.logits[0, -1].contiguous()}
-    if getattr(one, "hidden_states", None): golden["hidden"] = torch.stack([x[0] for x in one.hidden_states]).contiguous()
+    if getattr(one, "hidden_states", None) and one.hidden_states[0].ndim == 3: golden["hidden"] = torch.stack([x[0] for x in one.hidden_states]).contiguous()
     save_file(golden, f"{folder}/golden.safetensors")
     rows = ",\n".join(f"  {json.dumps(key)}: {json.dumps(row)}" for key, row in table.items())
     with open(f"{folder}/tensors.json", "w", encoding="utf-8") as f:

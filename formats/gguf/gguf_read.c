@@ -359,11 +359,13 @@ static bool lacks_values(const apr_model *model)
 /* Reads the hyperparameters that have no keys from the tensors. */
 static apr_status read_from_tensors(apr_model *model, apr_error *err)
 {
+    const apr_tensor *const laurel = apr_model_find(model, "blk.0.laurel_l.weight"); /* no key states its rows */
     apr_hparams *const h = &model->hparams;
     const apr_family_gguf *const facts = apr_family_gguf_of(apr_family_find(h->architecture));
 
     if (facts->ssm_norm_in_tensors) h->mamba_rms_norm = h->mamba_rms_norm || apr_model_find(model, "blk.0.ssm_norm.weight") != NULL;
     if (facts->qk_norm_in_tensors) h->use_qk_norm = h->use_qk_norm || apr_model_find(model, "blk.0.attn_q_norm.weight") != NULL;
+    if (laurel != NULL && laurel->rank == 2) h->laurel_rank = laurel->dims[0];
     if (h->global_head_dim > 0) h->attention_k_eq_v = h->attention_k_eq_v || lacks_values(model);
     return apr_gguf_rope_read(model, err);
 }

@@ -133,6 +133,7 @@ typedef enum {
 
 /* X(name, key): GGUF's keys without the "ARCH." prefix, beyond those of APR_HPARAM_LIST and APR_HFLAG_LIST. */
 #define APR_GGUF_KEY_LIST(X)                                           \
+    X(activation_sparsity_scale, "activation_sparsity_scale")          \
     X(key_length_mla, "attention.key_length_mla")                      \
     X(key_length_swa, "attention.key_length_swa")                      \
     X(value_length, "attention.value_length")                          \
@@ -199,6 +200,8 @@ typedef struct apr_family_gguf {
     const char *name_without_experts; /* ggml's architecture name for models without experts, where it differs */
     apr_gguf_choice chosen_by;
     const apr_hparams *assumes; /* values of hyperparameters that a file has no key for; llama.cpp computes with them */
+    const apr_hparams *fixed;   /* values that llama.cpp computes with, whatever the keys say; fields that are 0 are not fixed */
+    int64_t own_kv_layers;      /* with `fixed`: in llama.cpp the first layers, this many, have keys and values of their own */
     int64_t full_every;         /* with a sliding window: each n-th layer has full attention; 0: stated by the file, or not at all */
     bool chunks;                /* the other layers attend within chunks, with or without a window */
     apr_nope_rule nope;
@@ -207,6 +210,7 @@ typedef struct apr_family_gguf {
     double yarn_log_unit;   /* rope.scaling.yarn_log_multiplier for mscale_all_dim 1; 0: no such key */
     int64_t wide_layers;    /* query_pre_attn_scalar: with this many layers hidden_size / heads, otherwise head_dim; 0: not known */
     int64_t experts_without_qk_norm; /* models with this many experts have use_qk_norm false */
+    bool lists_widths;               /* feed_forward_length is a list, one for each layer, also where all are the same */
     bool has_longrope;               /* the file has rope_factors_*.weight when it has rope.scaling.attn_factor */
     bool shares_by_count;            /* the shared width is count * expert width, whatever expert_shared_feed_forward_length says */
     bool shares_one;                 /* models with experts have one shared expert */
@@ -290,6 +294,7 @@ typedef struct apr_family {
     X(gemma3)              \
     X(deepseek_v3)         \
     X(gemma4)              \
+    X(gemma3n)             \
     X(granite)             \
     X(granitemoe)          \
     X(granitemoehybrid)    \

@@ -233,6 +233,27 @@ static apr_status check_flags(const hparam_checking *c)
 
 /* --- what llama.cpp computes differently, whatever the keys are --- */
 
+/* Whole numbers are shapes of tensors, or say which are there: llama.cpp does not open a file with others. */
+static apr_status check_fixed(const hparam_checking *c)
+{
+    const apr_hparams *const h = c->h;
+    const int64_t n_own = c->facts->own_kv_layers, n_shared = n_own > 0 && h->num_layers > n_own ? h->num_layers - n_own : 0;
+
+    for (size_t i = 0; i < apr_n_hparam_fields && c->facts->fixed != NULL; i++) {
+        const apr_hparam_field *const f = &apr_hparam_fields[i];
+        const double value = apr_hparam_number(h, f), fixed = apr_hparam_number(c->facts->fixed, f);
+        if (fixed == 0 || apr_is_near(value, fixed)) continue;
+        OURS(c, "llama.cpp's %s computes with %s %g, whatever the keys say; here it is %g", c->arch, f->name, fixed, value);
+        if (f->is_int && i != APR_NUMBER_AT(num_sparse_layers)) REFUSED(c);
+    }
+    if (n_own > 0 && h->num_kv_shared_layers != n_shared) {
+        OURS(c, "llama.cpp's %s has keys and values of their own in the first %lld layers; here %lld of %lld layers have them", c->arch,
+             (long long)n_own, (long long)(h->num_layers - h->num_kv_shared_layers), (long long)h->num_layers);
+        REFUSED(c);
+    }
+    return APR_OK;
+}
+
 static bool has_layer(const apr_hparams *h, uint8_t kind)
 {
     for (int64_t i = 0; h->layer_kinds != NULL && i < h->num_layers; i++)
@@ -315,5 +336,6 @@ apr_status apr_gguf_hparam_losses(const apr_model *layout, apr_losses *losses, a
     APR_TRY(check_layers(&c));
     APR_TRY(check_numbers(&c));
     APR_TRY(check_flags(&c));
+    APR_TRY(check_fixed(&c));
     return check_arithmetic(&c);
 }

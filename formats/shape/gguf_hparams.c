@@ -151,8 +151,8 @@ static apr_status put_ints(const key_writer *w, unsigned key, const int64_t *val
     return apr_kv_set(w->kv, &item, w->err);
 }
 
-/* Writes one number for each layer, or a single one if all are the same. */
-static apr_status put_by_layer(const key_writer *w, unsigned key, int64_t (*value_of)(const apr_hparams *h, int64_t layer))
+/* Writes one number for each layer; or a single one if all are the same, unless they are to be listed. */
+static apr_status put_by_layer(const key_writer *w, unsigned key, int64_t (*value_of)(const apr_hparams *h, int64_t layer), bool lists)
 {
     const int64_t n = w->h->num_layers;
     int64_t *const values = apr_arena_array(w->kv->arena, (size_t)n, sizeof *values);
@@ -163,7 +163,7 @@ static apr_status put_by_layer(const key_writer *w, unsigned key, int64_t (*valu
         values[i] = value_of(w->h, i);
         same = same && values[i] == values[0];
     }
-    if (!same) return put_ints(w, key, values, (size_t)n);
+    if (!same || lists) return put_ints(w, key, values, (size_t)n);
     return n > 0 && values[0] != 0 ? put_int(w, key, values[0]) : APR_OK;
 }
 
@@ -671,7 +671,7 @@ static int64_t kv_heads_of(const apr_hparams *h, int64_t layer)
 
 static apr_status put_kv_heads(const key_writer *w, unsigned key)
 {
-    return w->h->num_layers > 0      ? put_by_layer(w, key, kv_heads_of)
+    return w->h->num_layers > 0      ? put_by_layer(w, key, kv_heads_of, false)
            : w->h->num_kv_heads != 0 ? put_int(w, key, w->h->num_kv_heads)
                                      : APR_OK;
 }
@@ -701,7 +701,7 @@ static int64_t feed_forward_of(const apr_hparams *h, int64_t layer)
 static apr_status put_feed_forward(const key_writer *w, unsigned key)
 {
     if (w->always && w->h->intermediate_size == 0) return put_int(w, key, 0);
-    return w->h->num_layers > 0           ? put_by_layer(w, key, feed_forward_of)
+    return w->h->num_layers > 0           ? put_by_layer(w, key, feed_forward_of, w->facts->lists_widths)
            : w->h->intermediate_size != 0 ? put_int(w, key, w->h->intermediate_size)
                                           : APR_OK;
 }
@@ -814,6 +814,49 @@ static apr_status put_indexes(const key_writer *w, unsigned key)
     return any ? put_flag_by_layer(w, key, has_own_index) : APR_OK;
 }
 
+/* The quantile above which gates are not 0, for each layer: minus infinity where all are kept. */
+static apr_status put_sparsity(const key_writer *w, unsigned key)
+{
+    const size_t n = (size_t)w->h->num_layers;
+    uint8_t *const numbers = apr_arena_array(w->kv->arena, n + 1, sizeof(float));
+    const char *const name = full_key(w, key);
+
+    if (numbers == NULL || name == NULL) return apr_no_memory(w->err, "a key");
+    for (size_t i = 0; i < n; i++) {
+        const float scale = (int64_t)i < w->h->num_sparse_layers ? apr_sparsity_quantile(w->h->activation_sparsity) : -INFINITY;
+        uint32_t bits;
+        memcpy(&bits, &scale, sizeof bits);
+        apr_store_le32(numbers + 4 * i, bits);
+    }
+    const apr_kv item = {.key = apr_str_of(name), .type = APR_KV_ARRAY, .elem_type = APR_KV_F32, .n_elems = n, .value.numbers = numbers};
+    return n > 0 ? apr_kv_set(w->kv, &item, w->err) : APR_OK;
+}
+
+/* The share of zeros is the shortest decimal whose quantile is this one, within the error of a float32 function. */
+static double share_of(double quantile)
+{
+    for (int n_digits = 1; n_digits < 9; n_digits++) {
+        char text[32];
+        snprintf(text, sizeof text, "%.*g", n_digits, apr_normal_share(quantile));
+        const double share = strtod(text, NULL);
+        if (share > 0.0 && share < 1.0 && fabs(apr_normal_quantile(share) - quantile) <= 1e-6 * fmax(1.0, fabs(quantile))) return share;
+    }
+    return apr_normal_share(quantile);
+}
+
+/* Layers after the first one without zeros have none. */
+static void read_sparsity(key_reader *r, apr_hparams *h)
+{
+    const apr_kv *const scales = find_key(r, APR_KEY(activation_sparsity_scale));
+
+    if (scales == NULL || scales->type != APR_KV_ARRAY || scales->elem_type != APR_KV_F32) return;
+    h->num_sparse_layers = 0;
+    while (h->num_sparse_layers < (int64_t)scales->n_elems && h->num_sparse_layers < h->num_layers &&
+           isfinite(apr_kv_elem_real(scales, (uint64_t)h->num_sparse_layers)))
+        h->num_sparse_layers++;
+    h->activation_sparsity = h->num_sparse_layers > 0 ? share_of(apr_kv_elem_real(scales, 0)) : 0.0;
+}
+
 /* --- the rules --- */
 
 /* Keys whose value is not just that of the field with their name, in the order in which they are read. */
@@ -842,6 +885,7 @@ static const struct {
     {APR_KEY(value_length), value_length},
     {APR_KEY(key_length_mla), head_dim, .read = read_latent},
     {APR_KEY(dimension_sections), .put = put_sections, .read = read_sections},
+    {APR_KEY(activation_sparsity_scale), .put = put_sparsity, .read = read_sparsity},
     {APR_KEY(key_length_swa), head_dim, .read = read_global_heads},
     {APR_KEY(value_length_swa), head_dim},
     {APR_KEY(dimension_count_swa), rotary_dim_swa},

@@ -327,7 +327,8 @@ static void put_choices(apr_json_text *out, const apr_hparams *h, const apr_fami
     const char *const activation_key = f->activation_key != NULL ? f->activation_key : "hidden_act";
 
     if (activation_key[0] != '\0') apr_config_put_text(out, activation_key, f->activation);
-    if (h->per_layer_input_size > 0) apr_json_int(out, "vocab_size_per_layer_input", h->vocab_size);
+    if (h->per_layer_input_size > 0)
+        apr_json_int(out, "vocab_size_per_layer_input", h->per_layer_vocab_size > 0 ? h->per_layer_vocab_size : h->vocab_size);
     if (f->put_own != NULL) f->put_own(out, h);
 }
 

@@ -149,6 +149,9 @@ static const rule computing[] = {
     {"layernorm_mlp_beta", ONE},
     {"per_layer_config", OFF},
     {"hidden_size_per_layer_input", OFF},
+    {"altup_num_inputs", OFF},
+    {"altup_correct_scale", ON},
+    {"activation_sparsity_pattern", OFF},
     {"enable_moe_block", OFF},
     {"attention_k_eq_v", OFF},
     {"use_double_wide_mlp", OFF},
@@ -198,7 +201,8 @@ static const char harmless[] =
     " n_routed_experts mtp_num_hidden_layers mtp_use_dedicated_embeddings num_mtp_layers num_mtp_modules language_model_only use_mtp"
     " mtp_transformer_layers mtp_layers_block_type mtp_hybrid_override_pattern moe_layer_start_index moe_layer_end_index"
     " moe_layer_interval num_dense_layers interleave_moe_layer_step layers_block_type hybrid_override_pattern full_attn_idxs"
-    " sliding_window_pattern global_attn_every_n_layers vocab_size_per_layer_input qk_head_dim mamba_expand expand mamba_chunk_size "
+    " sliding_window_pattern global_attn_every_n_layers vocab_size_per_layer_input altup_coef_clip altup_lr_multiplier qk_head_dim "
+    "mamba_expand expand mamba_chunk_size "
     "chunk_size mamba_conv_bias"
     " use_conv_bias use_mamba_kernels mamba_ssm_cache_dtype time_step_rank z_loss_coefficient attn_layer_indices mamba_d_ssm time_step_min "
     "time_step_max time_step_floor residual_in_fp32"

@@ -296,3 +296,21 @@ apr_status apr_hparams_complete(apr_hparams *h, apr_arena *arena, const char *wh
     if (h->layer_kinds == NULL && h->full_attention_interval > 1) APR_TRY(layers_from_interval(h, arena, err));
     return APR_OK;
 }
+
+double apr_normal_share(double z) { return 0.5 * erfc(-z / sqrt(2.0)); }
+
+/* Newton's steps from 0 on. The share is concave above 0 and convex below it, so they approach from one side. */
+double apr_normal_quantile(double share)
+{
+    const double root_two_pi = sqrt(2.0 * acos(-1.0));
+    double z = 0.0;
+    for (int i = 0; i < 100; i++) z -= fmax(-0.5, fmin(0.5, (apr_normal_share(z) - share) * root_two_pi * exp(0.5 * z * z)));
+    return z;
+}
+
+float apr_sparsity_quantile(double share)
+{
+    const float x = 2.0f * (float)share - 1.0f, root = (float)sqrt(2.0);
+    const float inverse_erf = (float)(apr_normal_quantile(0.5 * (1.0 + (double)x)) / sqrt(2.0));
+    return inverse_erf * root;
+}

@@ -83,6 +83,13 @@
     X(global_head_dim, INT, "global_head_dim", "")                /* of full layers where sliding ones have head_dim (gemma4) */        \
     X(num_global_kv_heads, INT, "num_global_key_value_heads", "") /* the same of key/value heads */                                     \
     X(per_layer_input_size, INT, "hidden_size_per_layer_input", "embedding_length_per_layer_input")                                     \
+    X(per_layer_vocab_size, INT, "",                                                                                                    \
+      "") /* config.json: vocab_size_per_layer_input; the table's rows where they are fewer than vocab_size */                          \
+    X(altup_num_inputs, INT, "altup_num_inputs", "altup.num_inputs") /* streams of hidden states (gemma3n); 0: no AltUp */              \
+    X(altup_active_idx, INT, "altup_active_idx", "altup.active_idx") /* the stream that layers compute */                               \
+    X(laurel_rank, INT, "laurel_rank", "")                           /* of the learned residual next to attention (gemma3n) */          \
+    X(num_sparse_layers, INT, "", "")    /* config.json: activation_sparsity_pattern; the first layers, where this share ... */         \
+    X(activation_sparsity, REAL, "", "") /* ... of a feed-forward's gates would be 0, if they had a normal distribution */              \
     X(num_nextn_layers, INT, "num_nextn_predict_layers", "nextn_predict_layers") /* multi-token prediction: kept, not run */            \
     X(mrope_time, INT, "", "")   /* pairs of a head that images rotate by time, height and width (mrope_section); */                    \
     X(mrope_height, INT, "", "") /* the three positions of text are equal, so it does not use them; GGUF: rope.dimension_sections */    \
@@ -272,5 +279,11 @@ enum { APR_N_ROPE_KINDS = APR_ROPE_PROPORTIONAL + 1, APR_N_LAYER_KINDS = APR_LAY
  * counts that do not divide, more choices than there are candidates, more than 10,000 layers, a size or a width (a product of two
  * numbers) above 2^40, and rotary factors that do not fit the frequencies. `where` names the file. */
 apr_status apr_hparams_complete(apr_hparams *hparams, apr_arena *arena, const char *where, apr_error *err);
+
+/* The standard normal distribution: z such that `share` (above 0, below 1) of it is below z; and the share below z. */
+double apr_normal_quantile(double share);
+double apr_normal_share(double z);
+/* The quantile with the roundings of transformers: sqrt(2) erfinv(2 share - 1), each step in float32. */
+float apr_sparsity_quantile(double share);
 
 #endif

@@ -85,9 +85,16 @@ static bool make_plain(plain_name *plain, const char *root, const char *name)
     return true;
 }
 
+/* Has the pattern a "*" without a layer? Then it is the name's first number. */
+static bool is_outside_layers(const char *pattern) { return strchr(pattern, '*') != NULL && strstr(pattern, "{}") == NULL; }
+
 static bool is_plain(const char *pattern, const plain_name *plain)
 {
-    return pattern != NULL && pattern[0] == plain->text[0] && strcmp(pattern, plain->text) == 0;
+    if (pattern == NULL || pattern[0] != plain->text[0]) return false;
+    if (strcmp(pattern, plain->text) == 0) return true;
+    const char *const hole = strstr(plain->text, "{}"), *const star = strchr(pattern, '*');
+    if (hole == NULL || !is_outside_layers(pattern) || star - pattern != hole - plain->text) return false;
+    return memcmp(pattern, plain->text, (size_t)(star - pattern)) == 0 && strcmp(star + 1, hole + 2) == 0;
 }
 
 /* ---- the rules of a family ---- */
@@ -159,10 +166,12 @@ const apr_tensor_rule *apr_family_rule(const apr_family *family, const char *nam
     return NULL;
 }
 
-static void take_numbers(apr_name_match *match, const plain_name *plain)
+/* `canonical` is the name's pattern, or NULL. */
+static void take_numbers(apr_name_match *match, const plain_name *plain, const char *canonical)
 {
-    match->layer = plain->numbers[0];
-    match->expert = plain->numbers[1];
+    const bool is_outside = canonical != NULL && is_outside_layers(canonical);
+    match->layer = is_outside ? -1 : plain->numbers[0];
+    match->expert = plain->numbers[is_outside ? 0 : 1];
 }
 
 bool apr_match_tensor(const apr_family *family, apr_naming naming, const char *name, apr_name_match *match)
@@ -173,11 +182,11 @@ bool apr_match_tensor(const apr_family *family, apr_naming naming, const char *n
     for (size_t i = 0; i < (is_ggml ? 1 : N_ROOTS); i++) {
         *match = (apr_name_match){0};
         if (!(is_ggml ? make_plain(&plain, "", name) : make_plain_text(&plain, name, i))) continue;
-        take_numbers(match, &plain);
         match->root = is_ggml ? "" : roots[i];
         const apr_tensor_form *const form = form_of(family, &plain);
         if (form != NULL && form->naming == naming) match->form = form;
         else match->rule = rule_of(family, &plain, !is_ggml, is_ggml);
+        take_numbers(match, &plain, match->rule != NULL && !is_ggml ? match->rule->hf : NULL);
         if (match->form != NULL || match->rule != NULL) return true;
     }
     *match = (apr_name_match){.root = ""};
@@ -216,12 +225,13 @@ static bool find_target(const apr_family *family, apr_naming naming, const char 
 
     *match = (apr_name_match){0};
     if (!make_plain(&plain, "", canonical)) return false;
-    take_numbers(match, &plain);
+    take_numbers(match, &plain, NULL);
     for (size_t s = 0; naming == APR_NAMING_GGML && set_at(family, s, &set); s++)
         for (size_t i = 0; i < set.n_rules; i++) {
             const apr_tensor_rule *const rule = &set.rules[i];
             if (rule->ggml == NULL || rule->when == other || !is_plain(rule->hf, &plain)) continue;
             match->rule = rule;
+            take_numbers(match, &plain, rule->hf);
             return true;
         }
     return find_holder(family, naming, &plain, is_mxfp4, match);
@@ -248,7 +258,7 @@ const apr_tensor_form *apr_match_whole(const apr_family *family, apr_naming targ
 
     *match = (apr_name_match){0};
     if (!make_plain(&plain, "", canonical)) return NULL;
-    take_numbers(match, &plain);
+    take_numbers(match, &plain, NULL);
     for (size_t s = 0; set_at(family, s, &set); s++)
         for (size_t i = 0; i < set.n_forms; i++)
             if (set.forms[i].use == APR_FORM_WHOLE && set.forms[i].naming != target && is_plain(set.forms[i].name, &plain))
@@ -263,13 +273,20 @@ const char *apr_fill_name(const char *pattern, const apr_name_match *match, int6
     const char *const hole = strstr(pattern, "{}"), *const star = strchr(pattern, '*');
     const long long layer = match->layer, number = expert;
 
-    if (hole == NULL) return apr_arena_copy(arena, pattern, strlen(pattern));
+    if (hole == NULL && star == NULL) return apr_arena_copy(arena, pattern, strlen(pattern));
+    if (hole == NULL) return apr_arena_print(arena, "%.*s%lld%s", (int)(star - pattern), pattern, number, star + 1);
     if (star == NULL) return apr_arena_print(arena, "%.*s%lld%s", (int)(hole - pattern), pattern, layer, hole + 2);
     return apr_arena_print(arena, "%.*s%lld%.*s%lld%s", (int)(hole - pattern), pattern, layer, (int)(star - hole - 2), hole + 2, number,
                            star + 1);
 }
 
 bool apr_is_stack_of(const char *whole, const char *part) { return strchr(whole, '*') == NULL && strchr(part, '*') != NULL; }
+
+int64_t apr_stack_length(const apr_hparams *h, const char *part)
+{
+    if (!is_outside_layers(part)) return h->num_experts;
+    return h->altup_num_inputs > 0 ? h->altup_num_inputs - 1 : 0;
+}
 
 /* ---- steps ---- */
 
@@ -301,6 +318,8 @@ static int64_t size_GATE_PLACE(const apr_hparams *h)
     int64_t sum;
     return __builtin_add_overflow(size_TWICE_WIDTH(h), values_width(h), &sum) ? 0 : sum;
 }
+static int64_t size_LAYER_VOCAB(const apr_hparams *h) { return h->per_layer_vocab_size; }
+static int64_t size_VOCAB(const apr_hparams *h) { return h->vocab_size; }
 static int64_t size_NOPE_WIDTH(const apr_hparams *h) { return h->qk_nope_head_dim; }
 static int64_t size_V_WIDTH(const apr_hparams *h) { return h->v_head_dim; }
 
@@ -371,6 +390,7 @@ static bool applies(const apr_family *family, const apr_step *step, bool keeps_t
     if (step->kind == APR_STEP_HALVES_TO_PAIRS) return family->gguf.rotates_pairs;
     if (step->kind == APR_STEP_ADD) return family->norms_add_one;
     if (step->kind == APR_STEP_MULTIPLY) return step->n[0] != (int32_t)apr_f32_bits(1.0f);
+    if (step->kind == APR_STEP_PAD) return step->n[0] > 0;
     return step->kind != APR_STEP_GROUPED_TO_TILED || (family->tiles_value_heads && step->n[3] > 1 && !keeps_tiles);
 }
 

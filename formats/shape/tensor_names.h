@@ -46,6 +46,9 @@ const apr_tensor_form *apr_match_whole(const apr_family *family, apr_naming targ
 /* Fills numbers into a pattern; NULL: out of memory. */
 const char *apr_fill_name(const char *pattern, const apr_name_match *match, int64_t expert, apr_arena *arena);
 bool apr_is_stack_of(const char *whole, const char *part);
+/* How many tensors of the pattern `part` a stack of them has: experts, or the projections of AltUp's streams after the first; 0: the model
+ * does not state it. */
+int64_t apr_stack_length(const apr_hparams *hparams, const char *part);
 
 /* The steps of a rule with the model's numbers. `keeps_tiles`: do not reorder value heads. False: too many steps. */
 bool apr_rule_to_ggml(const apr_tensor_rule *rule, const apr_family *family, const apr_hparams *hparams, bool keeps_tiles,

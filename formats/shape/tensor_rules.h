@@ -34,40 +34,42 @@ typedef enum {
 } apr_tensor_role;
 
 /* Sizes of the model that steps of rules refer to, where the number is not known in advance. Their values are negative. */
-#define APR_SIZE_LIST(X)                                                    \
-    X(THREE) /* queries, keys and values */                                 \
-    X(HALF)  /* of the whole's axis; only in the last step of a part */     \
-    X(HEADS)                                                                \
-    X(KV_HEADS)                                                             \
-    X(KEY_HEADS)    /* of a delta rule; groups of Mamba */                  \
-    X(VALUES_EACH)  /* value heads that share a key head */                 \
-    X(KEYS)         /* rows: key heads * their width */                     \
-    X(TWICE_KEYS)   /* queries and keys: where the values begin */          \
-    X(VALUES)       /* rows: value heads * their width */                   \
-    X(KEY_WIDTH)    /* of one head */                                       \
-    X(TWICE_WIDTH)  /* two key heads */                                     \
-    X(VALUES_WIDTH) /* of the value heads that share a key head */          \
-    X(GATE_PLACE)   /* two key widths and the values of a key head */       \
-    X(NOPE_WIDTH)   /* latent attention: part of a key without positions */ \
-    X(V_WIDTH)                                                              \
-    X(ROTARY) /* rows of a head that are rotated */                         \
-    X(VALUE_HEADS)                                                          \
-    X(TWICE_VALUES)     /* Mamba: where B begins in the rows of in_proj, */ \
-    X(C_PLACE)          /* where C begins, */                               \
-    X(DT_PLACE)         /* and where the time steps begin */                \
-    X(EMBEDDING_FACTOR) /* the bits of multipliers as float32 */            \
-    X(LOGIT_FACTOR)                                                         \
-    X(ATTENTION_IN_FACTOR)                                                  \
-    X(ATTENTION_OUT_FACTOR)                                                 \
-    X(KEY_FACTOR)                                                           \
-    X(SSM_IN_FACTOR)                                                        \
-    X(SSM_OUT_FACTOR)                                                       \
-    X(Z_FACTOR)                                                             \
-    X(X_FACTOR)                                                             \
-    X(B_FACTOR)                                                             \
-    X(C_FACTOR)                                                             \
-    X(DT_FACTOR)                                                            \
-    X(GATE_FACTOR)                                                          \
+#define APR_SIZE_LIST(X)                                                                                             \
+    X(THREE) /* queries, keys and values */                                                                          \
+    X(HALF)  /* of the whole's axis; only in the last step of a part */                                              \
+    X(HEADS)                                                                                                         \
+    X(KV_HEADS)                                                                                                      \
+    X(KEY_HEADS)    /* of a delta rule; groups of Mamba */                                                           \
+    X(VALUES_EACH)  /* value heads that share a key head */                                                          \
+    X(KEYS)         /* rows: key heads * their width */                                                              \
+    X(TWICE_KEYS)   /* queries and keys: where the values begin */                                                   \
+    X(VALUES)       /* rows: value heads * their width */                                                            \
+    X(KEY_WIDTH)    /* of one head */                                                                                \
+    X(TWICE_WIDTH)  /* two key heads */                                                                              \
+    X(VALUES_WIDTH) /* of the value heads that share a key head */                                                   \
+    X(GATE_PLACE)   /* two key widths and the values of a key head */                                                \
+    X(NOPE_WIDTH)   /* latent attention: part of a key without positions */                                          \
+    X(LAYER_VOCAB)  /* rows of the table of per-layer inputs, where they are fewer than the next; 0: they are not */ \
+    X(VOCAB)                                                                                                         \
+    X(V_WIDTH)                                                                                                       \
+    X(ROTARY) /* rows of a head that are rotated */                                                                  \
+    X(VALUE_HEADS)                                                                                                   \
+    X(TWICE_VALUES)     /* Mamba: where B begins in the rows of in_proj, */                                          \
+    X(C_PLACE)          /* where C begins, */                                                                        \
+    X(DT_PLACE)         /* and where the time steps begin */                                                         \
+    X(EMBEDDING_FACTOR) /* the bits of multipliers as float32 */                                                     \
+    X(LOGIT_FACTOR)                                                                                                  \
+    X(ATTENTION_IN_FACTOR)                                                                                           \
+    X(ATTENTION_OUT_FACTOR)                                                                                          \
+    X(KEY_FACTOR)                                                                                                    \
+    X(SSM_IN_FACTOR)                                                                                                 \
+    X(SSM_OUT_FACTOR)                                                                                                \
+    X(Z_FACTOR)                                                                                                      \
+    X(X_FACTOR)                                                                                                      \
+    X(B_FACTOR)                                                                                                      \
+    X(C_FACTOR)                                                                                                      \
+    X(DT_FACTOR)                                                                                                     \
+    X(GATE_FACTOR)                                                                                                   \
     X(DOWN_FACTOR)
 
 typedef enum {

@@ -241,6 +241,34 @@ void apr_float64_norm(const apr_op_args *args)
     }
 }
 
+static double mean_square(const float *x, double mean, int64_t n)
+{
+    double sum = 0.0;
+    for (int64_t i = 0; i < n; i++) sum += ((double)x[i] - mean) * ((double)x[i] - mean);
+    return sum / (double)n;
+}
+
+void apr_float64_rescale(const apr_op_args *args)
+{
+    const apr_rescale_args *const a = &args->rescale;
+    for (int64_t at = 0; at < a->n_tokens * a->width; at += a->width) {
+        const double square = fmax(mean_square(a->x + at, 0.0, a->width), (double)a->floor);
+        const double factor = sqrt(mean_square(a->like + at, 0.0, a->width) / square);
+        for (int64_t i = at; i < at + a->width; i++) a->out[i] = (float)((double)a->x[i] * factor);
+    }
+}
+
+void apr_float64_gauss_topk(const apr_op_args *args)
+{
+    const apr_gauss_topk_args *const a = &args->gauss_topk;
+    for (int64_t at = 0; at < a->n_tokens * a->width; at += a->width) {
+        double mean = 0.0;
+        for (int64_t i = at; i < at + a->width; i++) mean += (double)a->x[i] / (double)a->width;
+        const double least = mean + (double)a->factor * sqrt(mean_square(a->x + at, mean, a->width));
+        for (int64_t i = at; i < at + a->width; i++) a->out[i] = (float)fmax(0.0, (double)a->x[i] - least);
+    }
+}
+
 /* The states are float32, token by token as in kernels/ref; heads are independent. */
 void apr_float64_delta(const apr_op_args *args)
 {

@@ -40,6 +40,18 @@ static float sum_of_squares(const float *x, float mean, int64_t n)
     return sum;
 }
 
+static float sum_of(const float *x, int64_t n)
+{
+    float lane[16] = {0}, sum = 0.0f;
+    int64_t i = 0;
+
+    for (; i + 16 <= n; i += 16)
+        for (int l = 0; l < 16; l++) lane[l] += x[i + l];
+    for (; i < n; i++) sum += x[i];
+    for (int l = 0; l < 16; l++) sum += lane[l];
+    return sum;
+}
+
 static void norm_rms(const apr_norm_args *a)
 {
     for (int64_t begin = 0; begin < a->n_tokens * a->width; begin += a->chunk) {
@@ -169,6 +181,74 @@ static void add_rows(const apr_op_args *args)
     divide(args, add_share, a->n_threads, n, STEPS_ONCE * (double)n);
 }
 
+static void altup_share(const apr_op_args *args, int64_t first, int64_t n)
+{
+    const apr_altup_args *const a = &args->altup;
+    apr_op_args some = *args;
+    some.altup.n_tokens = n;
+    some.altup.x += first * a->n_streams * a->width;
+    some.altup.y += first * a->n_y * a->width;
+    if (a->routed != NULL) some.altup.routed += first * a->n_streams;
+    some.altup.out += first * a->n_streams * a->width;
+    apr_ref_altup(&some);
+}
+
+static void altup(const apr_op_args *args)
+{
+    const apr_altup_args *const a = &args->altup;
+    const double steps = (double)(a->n_tokens * a->n_streams) * (double)(a->n_y * a->width);
+    divide(args, altup_share, a->n_threads, a->n_tokens, STEPS_ONCE * steps);
+}
+
+static void rescale_rows(const apr_rescale_args *a)
+{
+    for (int64_t at = 0; at < a->n_tokens * a->width; at += a->width) {
+        const float square = fmaxf(sum_of_squares(a->x + at, 0.0f, a->width) / (float)a->width, a->floor);
+        const float factor = sqrtf(sum_of_squares(a->like + at, 0.0f, a->width) / (float)a->width) / sqrtf(square);
+        for (int64_t i = at; i < at + a->width; i++) a->out[i] = a->x[i] * factor;
+    }
+}
+
+static void rescale_share(const apr_op_args *args, int64_t first, int64_t n)
+{
+    apr_op_args some = *args;
+    some.rescale.n_tokens = n;
+    some.rescale.x += first * args->rescale.width;
+    some.rescale.like += first * args->rescale.width;
+    some.rescale.out += first * args->rescale.width;
+    rescale_rows(&some.rescale);
+}
+
+static void rescale(const apr_op_args *args)
+{
+    const apr_rescale_args *const a = &args->rescale;
+    divide(args, rescale_share, a->n_threads, a->n_tokens, STEPS_TWICE * (double)a->n_tokens * (double)a->width);
+}
+
+static void gauss_topk_rows(const apr_gauss_topk_args *a)
+{
+    for (int64_t at = 0; at < a->n_tokens * a->width; at += a->width) {
+        const float mean = sum_of(a->x + at, a->width) / (float)a->width;
+        const float least = mean + a->factor * sqrtf(sum_of_squares(a->x + at, mean, a->width) / (float)a->width);
+        for (int64_t i = at; i < at + a->width; i++) a->out[i] = fmaxf(0.0f, a->x[i] - least);
+    }
+}
+
+static void gauss_topk_share(const apr_op_args *args, int64_t first, int64_t n)
+{
+    apr_op_args some = *args;
+    some.gauss_topk.n_tokens = n;
+    some.gauss_topk.x += first * args->gauss_topk.width;
+    some.gauss_topk.out += first * args->gauss_topk.width;
+    gauss_topk_rows(&some.gauss_topk);
+}
+
+static void gauss_topk(const apr_op_args *args)
+{
+    const apr_gauss_topk_args *const a = &args->gauss_topk;
+    divide(args, gauss_topk_share, a->n_threads, a->n_tokens, STEPS_TWICE * (double)a->n_tokens * (double)a->width);
+}
+
 static void glu(const apr_op_args *args)
 {
     const apr_glu_args *const a = &args->glu;
@@ -234,15 +314,17 @@ static void linear(const apr_op_args *args) { apr_host_linears((const apr_linear
 static void linear_exact(const apr_op_args *args) { apr_host_linears_exact((const apr_linear_args *const[]){&args->linear}, 1); }
 
 /* Each backend's own operations and those all of them have; operations without a faster implementation are ref's. */
-#define OPS(norm, linear, store, index, attend, experts, delta, ssd)                                                                       \
+#define OPS(norm, linear, store, index, attend, experts, delta, ssd, scaled, topk)                                                         \
     {                                                                                                                                      \
         [APR_OP_EMBED] = apr_ref_embed, [APR_OP_POSITIONS] = apr_ref_positions, [APR_OP_ANGLES] = apr_ref_angles, [APR_OP_NORM] = norm,    \
         [APR_OP_LINEAR] = linear, [APR_OP_ROPE] = rope, [APR_OP_SLICE] = apr_ref_slice, [APR_OP_JOIN] = apr_ref_join,                      \
         [APR_OP_KV_STORE] = store, [APR_OP_INDEX] = index, [APR_OP_ATTEND] = attend, [APR_OP_GLU] = glu, [APR_OP_GATE] = gate,             \
         [APR_OP_SCALE] = scale_rows, [APR_OP_MUL] = mul_rows, [APR_OP_SOFTCAP] = softcap, [APR_OP_ADD] = add_rows, [APR_OP_ROUTE] = route, \
-        [APR_OP_EXPERTS] = experts, [APR_OP_CONV] = conv, [APR_OP_DELTA] = delta, [APR_OP_SSD] = ssd                                       \
+        [APR_OP_EXPERTS] = experts, [APR_OP_CONV] = conv, [APR_OP_DELTA] = delta, [APR_OP_SSD] = ssd, [APR_OP_ALTUP] = altup,              \
+        [APR_OP_RESCALE] = scaled, [APR_OP_GAUSS_TOPK] = topk                                                                              \
     }
-#define HOST_OPS(linear, experts) OPS(norm_rows, linear, kv_store, apr_host_index, apr_host_attend, experts, apr_host_delta, apr_host_ssd)
+#define HOST_OPS(linear, experts) \
+    OPS(norm_rows, linear, kv_store, apr_host_index, apr_host_attend, experts, apr_host_delta, apr_host_ssd, rescale, gauss_topk)
 
 const apr_backend apr_host_backend = {.name = "host", .ops = HOST_OPS(linear, apr_host_experts), .linears = apr_host_linears};
 const apr_backend apr_host_exact_backend = {
@@ -250,5 +332,5 @@ const apr_backend apr_host_exact_backend = {
 const apr_backend apr_float64_backend = {
     .name = "float64",
     .ops = OPS(apr_float64_norm, apr_float64_linear, apr_ref_kv_store, apr_float64_index, apr_float64_attend, apr_host_experts_float64,
-               apr_float64_delta, apr_float64_ssd),
+               apr_float64_delta, apr_float64_ssd, apr_float64_rescale, apr_float64_gauss_topk),
 };

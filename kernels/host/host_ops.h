@@ -36,6 +36,8 @@ void apr_float64_linears(const apr_linear_args *const each[], int n);
 void apr_float64_linear(const apr_op_args *args);
 void apr_float64_attend(const apr_op_args *args);
 void apr_float64_norm(const apr_op_args *args);
+void apr_float64_rescale(const apr_op_args *args);
+void apr_float64_gauss_topk(const apr_op_args *args);
 void apr_float64_delta(const apr_op_args *args);
 void apr_float64_ssd(const apr_op_args *args);
 

@@ -8,7 +8,7 @@
 void apr_ref_embed(const apr_op_args *args)
 {
     const apr_embed_args *const a = &args->embed;
-    for (int64_t t = 0; t < a->n_tokens; t++) apr_decode_rows(a->table, a->ids[t], 1, a->out + t * a->width);
+    for (int64_t t = 0; t < a->n_tokens; t++) apr_decode_rows(a->table, apr_embed_row(a, t), 1, a->out + t * a->width);
 }
 
 void apr_ref_positions(const apr_op_args *args)
@@ -290,6 +290,59 @@ void apr_ref_gate(const apr_op_args *args)
     for (int64_t i = 0; i < a->n_tokens * a->n_heads; i++) {
         const float gate = apr_activate(a->activation, a->gate[i]);
         for (int64_t d = i * a->head_dim; d < (i + 1) * a->head_dim; d++) a->out[d] = a->x[d] * gate;
+    }
+}
+
+/* ---- Gemma 3n: streams of hidden states; gates of which most are 0 ---- */
+
+static void altup_token(const apr_altup_args *a, const float *x, const float *y, const float *routed, float *out)
+{
+    for (int64_t i = 0; i < a->n_streams; i++) {
+        float *const to = out + i * a->width;
+        memcpy(to, x + i * a->width, (size_t)a->width * sizeof *to);
+        for (int64_t j = 0; j < a->n_y && i >= a->first; j++) {
+            const float c = apr_altup_coef(a, routed, i * a->n_y + j), *const from = y + j * a->width;
+            const float *const minus = a->minus >= 0 ? x + a->minus * a->width : NULL;
+            for (int64_t d = 0; d < a->width; d++) to[d] += c * (minus != NULL ? from[d] - minus[d] : from[d]);
+        }
+    }
+}
+
+void apr_ref_altup(const apr_op_args *args)
+{
+    const apr_altup_args *const a = &args->altup;
+    for (int64_t t = 0; t < a->n_tokens; t++) {
+        const int64_t at = t * a->n_streams * a->width;
+        altup_token(a, a->x + at, a->y + t * a->n_y * a->width, a->routed != NULL ? a->routed + t * a->n_streams : NULL, a->out + at);
+    }
+}
+
+static float mean_square(const float *x, float mean, int64_t n)
+{
+    float sum = 0.0f;
+    for (int64_t i = 0; i < n; i++) sum += (x[i] - mean) * (x[i] - mean);
+    return sum / (float)n;
+}
+
+void apr_ref_rescale(const apr_op_args *args)
+{
+    const apr_rescale_args *const a = &args->rescale;
+    for (int64_t at = 0; at < a->n_tokens * a->width; at += a->width) {
+        const float square = fmaxf(mean_square(a->x + at, 0.0f, a->width), a->floor);
+        const float factor = sqrtf(mean_square(a->like + at, 0.0f, a->width)) / sqrtf(square);
+        for (int64_t i = at; i < at + a->width; i++) a->out[i] = a->x[i] * factor;
+    }
+}
+
+void apr_ref_gauss_topk(const apr_op_args *args)
+{
+    const apr_gauss_topk_args *const a = &args->gauss_topk;
+    for (int64_t at = 0; at < a->n_tokens * a->width; at += a->width) {
+        float mean = 0.0f;
+        for (int64_t i = at; i < at + a->width; i++) mean += a->x[i];
+        mean /= (float)a->width;
+        const float least = mean + a->factor * sqrtf(mean_square(a->x + at, mean, a->width));
+        for (int64_t i = at; i < at + a->width; i++) a->out[i] = fmaxf(0.0f, a->x[i] - least);
     }
 }
 

@@ -83,6 +83,7 @@ typedef struct apr_feed_forward {
     bool fused;                   /* gate and up are one matrix, called `gate` */
     int64_t width;
     double gate_scale, down_scale; /* factors of the outputs of gate and down; 0: 1 */
+    double sparsity;               /* about this share of the gates is set to 0 (Gaussian top-k); 0: none */
     apr_glu_shape glu;
     apr_bias_style bias;
     apr_role role;

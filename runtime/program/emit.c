@@ -58,11 +58,25 @@ int apr_emit_value(apr_emitter *e, const char *name, int64_t width)
     return (int)e->program->n_values - 1;
 }
 
+/* The slot of that name that the layer has already, or -1. Gemma 3n routes the streams twice with the same weights. */
+static int find_slot(const apr_emitter *e, const char *name)
+{
+    const apr_program *const p = e->program;
+    for (size_t i = p->n_weights; name != NULL && i > 0; i--) {
+        const apr_weight_slot *const slot = &p->weights[i - 1];
+        if (slot->layer >= 0 && slot->layer != e->layer) break; /* of an earlier layer */
+        if (strcmp(slot->name, name) == 0) return (int)i - 1;
+    }
+    return -1;
+}
+
 static int emit_slot(apr_emitter *e, const char *name, apr_weight_slot slot)
 {
-    apr_weight_slot *const weight = APPEND(e, weights);
-    if (weight == NULL) return -1;
-    slot.name = layer_name(e, e->root, name);
+    const char *const full = e->status == APR_OK ? layer_name(e, e->root, name) : NULL;
+    const int known = e->status == APR_OK ? find_slot(e, full) : -1;
+    apr_weight_slot *const weight = known < 0 ? APPEND(e, weights) : NULL;
+    if (weight == NULL) return known;
+    slot.name = full;
     slot.layer = e->layer;
     if (slot.count == 0) slot.count = 1;
     *weight = slot;
@@ -172,16 +186,22 @@ static int64_t heads_of(apr_emitter *e, int x, int64_t head_dim, const char *out
     return 0;
 }
 
-int apr_emit_embed(apr_emitter *e, const char *table, int64_t width, const char *out)
+static int emit_embed(apr_emitter *e, const char *table, int64_t n_rows, int64_t width, const char *out)
 {
     apr_op op = op_of(APR_OP_EMBED, -1, -1);
-    op.weight[0] = apr_emit_weight(e, table, APR_ROLE_EMBEDDING, e->hparams->vocab_size, width);
+    op.weight[0] = apr_emit_weight(e, table, APR_ROLE_EMBEDDING, n_rows, width);
+    op.args.embed.n_rows = n_rows;
     return finish(e, op, out, width);
 }
 
-int apr_emit_embed_from_host(apr_emitter *e, const char *table, int64_t width, const char *out)
+int apr_emit_embed(apr_emitter *e, const char *table, int64_t width, const char *out)
 {
-    const int value = apr_emit_embed(e, table, width, out);
+    return emit_embed(e, table, e->hparams->vocab_size, width, out);
+}
+
+int apr_emit_embed_from_host(apr_emitter *e, const char *table, int64_t n_rows, int64_t width, const char *out)
+{
+    const int value = emit_embed(e, table, n_rows, width, out);
     if (e->status == APR_OK) e->program->weights[e->program->ops[e->program->n_ops - 1].weight[0]].from_host = true;
     return value;
 }
@@ -389,6 +409,40 @@ int apr_emit_add(apr_emitter *e, int a, int b, const char *out)
     apr_op op = op_of(APR_OP_ADD, a, b);
     op.args.add.width = apr_emit_width(e, a);
     return finish(e, op, out, op.args.add.width);
+}
+
+int apr_emit_altup(apr_emitter *e, int x, int y, int routed, const char *coefs, apr_altup_args args, const char *out)
+{
+    const int64_t n = args.n_streams, width = apr_emit_width(e, x), each = n > 0 ? width / n : 0;
+    apr_op op = op_of(APR_OP_ALTUP, x, y);
+
+    if (n < 2 || n > APR_ALTUP_STREAMS)
+        apr_emit_fail(e, APR_E_DAMAGED, "%lld streams of hidden states are not supported (2 to %d)", (long long)n, APR_ALTUP_STREAMS);
+    if (args.first < 0 || args.first >= n || args.minus >= n)
+        apr_emit_fail(e, APR_E_DAMAGED, "there are %lld streams of hidden states, and none is stream %lld", (long long)n,
+                      (long long)(args.minus >= n ? args.minus : args.first));
+    args.n_y = heads_of(e, y, each, out);
+    args.width = each;
+    op.in[2] = routed;
+    if (coefs != NULL) op.weight[0] = apr_emit_vector(e, coefs, n * args.n_y * n, false);
+    op.args.altup = args;
+    return finish(e, op, out, width);
+}
+
+int apr_emit_rescale(apr_emitter *e, int x, int like, double floor, const char *out)
+{
+    apr_op op = op_of(APR_OP_RESCALE, x, like);
+    op.args.rescale = (apr_rescale_args){.width = apr_emit_width(e, x), .floor = (float)floor};
+    return finish(e, op, out, op.args.rescale.width);
+}
+
+int apr_emit_gauss_topk(apr_emitter *e, int x, double share, const char *out)
+{
+    apr_op op = op_of(APR_OP_GAUSS_TOPK, x, -1);
+    if (!(share > 0.0 && share < 1.0)) apr_emit_fail(e, APR_E_DAMAGED, "an activation sparsity of %g is not between 0 and 1", share);
+    if (e->status != APR_OK) return -1;
+    op.args.gauss_topk = (apr_gauss_topk_args){.width = apr_emit_width(e, x), .factor = apr_sparsity_quantile(share)};
+    return finish(e, op, out, op.args.gauss_topk.width);
 }
 
 int apr_emit_glu(apr_emitter *e, int gate, int up, apr_glu_shape shape, const char *out)

@@ -64,8 +64,8 @@ void apr_emit_tap(apr_emitter *e, int value);
 typedef enum { APR_NO_BIAS, APR_MAY_HAVE_BIAS, APR_MUST_HAVE_BIAS } apr_bias_style;
 
 int apr_emit_embed(apr_emitter *e, const char *table, int64_t width, const char *out);
-/* The same for a table that stays in host memory when the rest runs on a device. */
-int apr_emit_embed_from_host(apr_emitter *e, const char *table, int64_t width, const char *out);
+/* The same for a table of n_rows that stays in host memory when the rest runs on a device. Tokens after its last row have row 0. */
+int apr_emit_embed_from_host(apr_emitter *e, const char *table, int64_t n_rows, int64_t width, const char *out);
 /* Learned positions: row `first` of the table is that of position 0. The program then has no more positions than the table. */
 int apr_emit_positions(apr_emitter *e, const char *table, int64_t n_rows, int64_t first, int64_t width, const char *out);
 /* The default norm, over the whole row. */
@@ -92,6 +92,12 @@ int apr_emit_mul_vector(apr_emitter *e, int x, const char *weight, int64_t n, co
 /* Returns x if the cap is 0. */
 int apr_emit_softcap(apr_emitter *e, int x, double cap, const char *out);
 int apr_emit_add(apr_emitter *e, int a, int b, const char *out);
+/* AltUp: x and y are rows of streams (args: n_streams, first, minus, scale, offset). routed -1: without `coefs`, a weight's name. */
+int apr_emit_altup(apr_emitter *e, int x, int y, int routed, const char *coefs, apr_altup_args args, const char *out);
+/* x with the magnitude of `like`; `floor` is the least mean square that x counts with. */
+int apr_emit_rescale(apr_emitter *e, int x, int like, double floor, const char *out);
+/* The positive part of x above the quantile of a normal distribution that `share` of it would be below. */
+int apr_emit_gauss_topk(apr_emitter *e, int x, double share, const char *out);
 /* up -1: the activation alone. */
 int apr_emit_glu(apr_emitter *e, int gate, int up, apr_glu_shape shape, const char *out);
 /* The width of x must be a multiple of the width of the gate. */

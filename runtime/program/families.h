@@ -31,6 +31,7 @@
     X(gemma2)               \
     X(gemma3)               \
     X(gemma4)               \
+    X(gemma3n)              \
     X(granite)              \
     X(granitemoe)           \
     X(granitemoehybrid)     \

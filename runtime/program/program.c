@@ -97,7 +97,6 @@ static const struct {
 } lacking[] = {
     {" bloom codegen gptj xglm ", "slopes of attention by distance (ALiBi), or positions of its own"},
     {" stablelm falcon mpt persimmon ", "its own arrangement of layer norms"},
-    {" gemma3n gemma3n_text ", "alternating updates (AltUp), low-rank residuals (LAuReL) and sparse activations"},
     {" mamba falcon_mamba jamba ", "a selective scan (Mamba 1)"},
     {" bailing_moe_v2_5 bailing_moe_linear ", "linear attention with a decay of its own for each head (lightning attention)"},
     {" falcon-h1 ", "the weights without the multipliers that GGUF multiplies into them (a checkpoint has them)"},

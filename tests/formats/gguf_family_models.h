@@ -17,9 +17,10 @@ typedef struct family_model {
 #define M APR_LAYER_MAMBA
 #define V APR_LAYER_CONV
 #define N APR_LAYER_NONE
-static const uint8_t ssss[] = {S, S, S, S}, sfsf[] = {S, F, S, F}, sssf[] = {S, S, S, F}, ssfssf[] = {S, S, F, S, S, F},
-                     cccf[] = {C, C, C, F}, ffff[] = {F, F, F, F}, mmfm[] = {M, M, F, M}, mmmm[] = {M, M, M, M},
-                     mnfnmn[] = {M, N, F, N, M, N}, vfvv[] = {V, F, V, V}, lllf[] = {L, L, L, F}, llfl[] = {L, L, F, L};
+static const uint8_t ssss[] = {S, S, S, S}, ssfs[] = {S, S, F, S}, sfsf[] = {S, F, S, F}, sssf[] = {S, S, S, F},
+                     ssfssf[] = {S, S, F, S, S, F}, cccf[] = {C, C, C, F}, ffff[] = {F, F, F, F}, mmfm[] = {M, M, F, M},
+                     mmmm[] = {M, M, M, M}, mnfnmn[] = {M, N, F, N, M, N}, vfvv[] = {V, F, V, V}, lllf[] = {L, L, L, F},
+                     llfl[] = {L, L, F, L};
 #undef F
 #undef L
 #undef S
@@ -164,6 +165,28 @@ static const family_model family_models[] = {
       .layer_kinds = ssfssf,
       .norm_topk_prob = true,
       .rope = {.kind = APR_ROPE_PROPORTIONAL, .partial_rotary_factor = 0.25}}},
+    {"gemma3n",
+     {.architecture = "gemma3n_text",
+      .vocab_size = 132,
+      .hidden_size = 48,
+      .num_heads = 4,
+      .max_position_embeddings = 512,
+      .num_layers = 4,
+      .num_kv_heads = 2,
+      .rope_theta = 1e6,
+      .rope_theta_local = 10000,
+      .intermediate_size = 80,
+      .head_dim = 16,
+      .per_layer_input_size = 8,
+      .per_layer_vocab_size = 120,
+      .altup_num_inputs = 4,
+      .laurel_rank = 12,
+      .num_sparse_layers = 2,
+      .activation_sparsity = 0.7,
+      .sliding_window = 8,
+      .final_logit_softcapping = 30,
+      .rms_norm_eps = 1e-6,
+      .layer_kinds = ssfs}},
     {"gemma4_moe",
      {.architecture = "gemma4_text",
       SIZES,

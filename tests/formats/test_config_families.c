@@ -50,6 +50,11 @@ static const expected_row expected[] = {
     {"gemma3", SMALL "num_layers=4 num_kv_heads=2 head_dim=12 intermediate_size=56 max_position_embeddings=512 "
                      "rms_norm_eps=1e-06 rope_theta=1000000 rotary_dim=12 rope_theta_local=10000 sliding_window=8 "
                      "query_pre_attn_scalar=20 layers=sssf tie_word_embeddings"},
+    {"gemma3n", "vocab_size=257 hidden_size=64 num_heads=4 num_layers=4 num_kv_heads=2 head_dim=32 intermediate_size=96 "
+                "max_position_embeddings=512 rms_norm_eps=1e-06 rope_theta=1000000 rotary_dim=32 rope_theta_local=10000 "
+                "sliding_window=9 final_logit_softcapping=30 num_kv_shared_layers=1 per_layer_input_size=8 "
+                "per_layer_vocab_size=247 altup_num_inputs=3 laurel_rank=8 num_sparse_layers=1 activation_sparsity=0.5 "
+                "layers=sfsf tie_word_embeddings"},
     {"gemma4", SMALL "num_layers=6 num_kv_heads=2 head_dim=16 intermediate_size=56 max_position_embeddings=512 "
                      "rms_norm_eps=1e-06 rope_theta=1000000 rotary_dim=16 rope_theta_local=10000 sliding_window=8 "
                      "final_logit_softcapping=3 num_kv_shared_layers=3 global_head_dim=24 per_layer_input_size=8 "
@@ -298,7 +303,7 @@ static void visit_read(const expected_row *row, cJSON *config, const apr_hparams
 static void each_family_is_read_field_by_field(void **state)
 {
     (void)state;
-    assert_int_equal(N_EXPECTED, 65);
+    assert_int_equal(N_EXPECTED, 66);
     for_each(visit_read);
 }
 
@@ -368,6 +373,10 @@ static const struct {
      "{\"rope_theta\":1000000,\"rope_local_base_freq\":10000,\"rope_scaling\":{\"rope_type\":\"linear\",\"factor\":8.0}}",
      " rope=linear factor=8"},
     {"gemma3", " rope_parameters ", "{\"rope_scaling\":null}", ""}, /* the class's bases */
+    {"gemma3n", " rope_parameters intermediate_size ",
+     "{\"rope_theta\":1000000,\"rope_local_base_freq\":10000,\"rope_scaling\":null,\"query_pre_attn_scalar\":256,"
+     "\"altup_lr_multiplier\":1.0,\"intermediate_size\":96}",
+     ""}, /* as published */
     {"gemma4", " per_layer_config ", "{\"global_head_dim\":24,\"num_global_key_value_heads\":null}", ""},
     {"gemma4", " per_layer_config ", "{\"global_head_dim\":24,\"num_global_key_value_heads\":1}", ""}, /* with shared keys alone */
     {"gemma4", " per_layer_config rope_parameters ", "{\"per_layer_config\":{\"02\":{\"head_dim\":24},\"05\":{\"head_dim\":24}}}", ""},

@@ -38,18 +38,22 @@ static void parse_array(apr_kv *item, const char *type, const char *values, apr_
         const char *name;
         apr_kv_type type;
         size_t n_bytes;
-    } types[] = {{"[i32]", APR_KV_I32, 4}, {"[bool]", APR_KV_BOOL, 1}, {"[f64]", APR_KV_F64, 8}};
+    } types[] = {{"[i32]", APR_KV_I32, 4}, {"[bool]", APR_KV_BOOL, 1}, {"[f64]", APR_KV_F64, 8}, {"[f32]", APR_KV_F32, 4}};
+    enum { N_TYPES = sizeof types / sizeof *types };
     uint8_t *const bytes = apr_arena_alloc(arena, strlen(values) * 8);
     size_t which = 0;
 
-    while (which < 3 && strcmp(types[which].name, type) != 0) which++;
-    if (which == 3) fail_msg("'%s' is not a type", type);
+    while (which < N_TYPES && strcmp(types[which].name, type) != 0) which++;
+    if (which == N_TYPES) fail_msg("'%s' is not a type", type);
     *item = (apr_kv){.key = item->key, .type = APR_KV_ARRAY, .elem_type = types[which].type, .value.numbers = bytes};
     for (const char *at = values; *at != '\0'; at += strspn(at, " ")) {
         const double number = strncmp(at, "true", 4) == 0 ? 1 : strtod(at, NULL);
-        const int32_t whole = (int32_t)number;
+        const bool is_float = types[which].type == APR_KV_F32;
+        const float f32 = strtof(at, NULL);
+        const int32_t whole = is_float ? 0 : (int32_t)number;
         uint8_t *const to = bytes + types[which].n_bytes * item->n_elems++;
         if (types[which].type == APR_KV_F64) memcpy(to, &number, 8);
+        else if (is_float) memcpy(to, &f32, 4);
         else memcpy(to, &whole, types[which].n_bytes);
         at += strcspn(at, " ");
     }
@@ -297,7 +301,7 @@ static void only_what_other_readers_will_not_know_is_noted(void **state)
 {
     static const struct {
         const char *name;
-        const char *says[3];
+        const char *says[5];
     } rows[] = {
         {"mistral", {"4 of 4 layers see the last 8 tokens only"}},
         {"starcoder2", {"4 of 4 layers see the last 8 tokens only"}},
@@ -306,6 +310,9 @@ static void only_what_other_readers_will_not_know_is_noted(void **state)
         {"phi3", {"factors of the rotary scaling \"longrope\" in tensors, which are not there"}},
         {"gemma2", {"query_pre_attn_scalar in gemma2: here it is 20, llama.cpp assumes 12"}},
         {"gemma3", {"the order of the layers of gemma3, and llama.cpp assumes something else for layer 3", "query_pre_attn_scalar"}},
+        {"gemma3n",
+         {"per_layer_input_size 256, whatever the keys say; here it is 8", "laurel_rank 64, whatever", "num_sparse_layers 10, whatever",
+          "activation_sparsity 0.95, whatever the keys say; here it is 0.7"}},
         {"gemma4", {"rope_freqs.weight, which is not there"}},
         {"gemma4_moe", {"rope_freqs.weight, which is not there"}},
         {"deepseek_v2", {"ranks groups of experts by their two best"}},

@@ -293,7 +293,7 @@ static void public_configs_read_back_the_same(void **state)
         apr_arena_close(&arena);
         cJSON_free(text);
     }
-    assert_int_equal(cJSON_GetArraySize(all), 81);
+    assert_int_equal(cJSON_GetArraySize(all), 82);
     cJSON_Delete(all);
 }
 

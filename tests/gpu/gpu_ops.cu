@@ -140,6 +140,50 @@ static void test_ranges(int64_t n_tokens, int64_t n_heads, int64_t head_dim)
     }
 }
 
+/* Streams of hidden states, as Gemma 3n predicts them, corrects them, and adds to all but the first. */
+static void test_altup(int64_t n_tokens, int64_t n_streams, int64_t width)
+{
+    const std::vector<float> x = normals(n_tokens * n_streams * width), y = normals(n_tokens * width),
+                             routed = normals(n_tokens * n_streams), coefs = normals(n_streams * n_streams * n_streams);
+    const device_copy<float> dx(x), dy(y), drouted(routed), dcoefs(coefs);
+    for (int form = 0; form < 3; form++) {
+        std::vector<float> expected(x.size());
+        device_copy<float> out(x.size());
+        const int64_t n_y = form == 0 ? n_streams : 1;
+        apr_op_args args;
+        apr_altup_args a = {n_tokens, n_streams, n_y, width, form == 2, form == 1 ? n_streams - 1 : -1, 0.6f, form == 0 ? 0.0f : 1.0f};
+        args.altup = a;
+        args.altup.x = x.data(), args.altup.y = form == 0 ? x.data() : y.data();
+        args.altup.routed = form == 2 ? NULL : routed.data(), args.altup.coefs = form == 2 ? NULL : coefs.data();
+        args.altup.out = expected.data();
+        apr_ref_altup(&args);
+        a.x = dx.device, a.y = form == 0 ? dx.device : dy.device;
+        a.routed = form == 2 ? NULL : drouted.device, a.coefs = form == 2 ? NULL : dcoefs.device;
+        a.out = out.device;
+        must(apr_cuda_altup(&a, 0), "altup");
+        note("altup", distance(out.get(), expected.data()), 1e-6, "");
+    }
+}
+
+static void test_streams(void)
+{
+    test_altup(1, 2, 5);
+    test_altup(3, 4, 256);
+    test_altup(5, 16, 300);
+    for (int64_t width : {1, 7, 256, 3000})
+        for (int64_t n_tokens : {1, 3})
+            for (float parameter : {0.0f, 1.3f, 4.0f}) {
+                const int64_t n = n_tokens * width;
+                apr_rescale_args rescale = {n_tokens, width, parameter};
+                against_ref("rescale", rescale, &apr_op_args::rescale, &apr_rescale_args::x, &apr_rescale_args::like,
+                            &apr_rescale_args::out, n, n, n, apr_ref_rescale, apr_cuda_rescale, 3e-6);
+                apr_gauss_topk_args topk = {n_tokens, width, parameter};
+                against_ref("gaussian top-k", topk, &apr_op_args::gauss_topk, &apr_gauss_topk_args::x,
+                            (const float *apr_gauss_topk_args::*)NULL, &apr_gauss_topk_args::out, n, 0, n, apr_ref_gauss_topk,
+                            apr_cuda_gauss_topk, 1e-5);
+            }
+}
+
 /* The temperature of a position that only the device knows. */
 static void test_scale_of_a_position_in_memory(void)
 {
@@ -180,6 +224,7 @@ static void test_elementwise(void)
     test_ranges(3, 7, 33);
     test_ranges(40, 16, 128);
     test_scale_of_a_position_in_memory();
+    test_streams();
 }
 
 /* --- sparse attention: the index, and attention to the positions that it chose --- */

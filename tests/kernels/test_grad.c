@@ -377,6 +377,25 @@ static void a_number_at_a_time(void **state)
     CHECK(cases);
 }
 
+/* Streams of hidden states as Gemma 3n predicts and corrects them, and what it adds to all but the first. */
+static void streams(void **state)
+{
+    (void)state;
+#define ALTUP(...)                                                         \
+    {                                                                      \
+        .altup = {.n_streams = 3, .width = 4, .scale = 0.5f, __VA_ARGS__ } \
+    }
+    const grad_case cases[] = {
+        {"altup, predicted", APR_OP_ALTUP, ALTUP(.n_y = 3, .minus = -1), 4, 4, 12, {48, 48, 12}, {27}},
+        {"altup, corrected", APR_OP_ALTUP, ALTUP(.n_y = 1, .minus = 1, .offset = 1.0f), 4, 4, 12, {48, 16, 12}, {9}},
+        {"altup, added", APR_OP_ALTUP, ALTUP(.n_y = 1, .first = 1, .minus = -1, .offset = 1.0f), 4, 4, 12, {48, 16}},
+        {"rescale", APR_OP_RESCALE, {.rescale = {.width = 6, .floor = 1e-5f}}, 4, 4, 6, {24, 24}},
+        {"rescale of small rows", APR_OP_RESCALE, {.rescale = {.width = 6, .floor = 100.0f}}, 4, 4, 6, {24, 24}},
+        {"gaussian top-k", APR_OP_GAUSS_TOPK, {.gauss_topk = {.width = 8, .factor = 0.4f}}, 4, 4, 8, {32}},
+    };
+    CHECK(cases);
+}
+
 static void routes(void **state)
 {
     (void)state;
@@ -512,8 +531,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lookups),   cmocka_unit_test(norms),       cmocka_unit_test(products),           cmocka_unit_test(heads),
-        cmocka_unit_test(attention), cmocka_unit_test(activations), cmocka_unit_test(a_number_at_a_time), cmocka_unit_test(routes),
-        cmocka_unit_test(experts),   cmocka_unit_test(recurrent),   cmocka_unit_test(the_loss),
+        cmocka_unit_test(attention), cmocka_unit_test(activations), cmocka_unit_test(a_number_at_a_time), cmocka_unit_test(streams),
+        cmocka_unit_test(routes),    cmocka_unit_test(experts),     cmocka_unit_test(recurrent),          cmocka_unit_test(the_loss),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

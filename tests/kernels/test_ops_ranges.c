@@ -128,6 +128,8 @@ static void what_may_work_in_place_does(void **state)
         {APR_OP_NORM,
          {.norm = {.kind = APR_NORM_LAYER, .n_tokens = TOKENS, .width = WIDTH, .chunk = HEAD, .n_weight = HEAD}},
          PLACES(norm)},
+        {APR_OP_RESCALE, {.rescale = {.n_tokens = TOKENS, .width = WIDTH, .like = y}}, PLACES(rescale)},
+        {APR_OP_GAUSS_TOPK, {.gauss_topk = {.n_tokens = TOKENS, .width = WIDTH, .factor = 0.5f}}, PLACES(gauss_topk)},
 #undef PLACES
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)

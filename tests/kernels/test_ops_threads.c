@@ -353,6 +353,26 @@ static void what_is_done_number_by_number_is_the_same(void **state)
     free(y);
 }
 
+/* Gemma 3n's operations, whose rows are tokens. */
+static void streams_are_the_same(void **state)
+{
+    (void)state;
+    enum { STREAMS = 4, EACH = WIDE / STREAMS };
+    float *const x = ops_noises(PROMPT * WIDE), *const y = ops_noises(PROMPT * WIDE);
+    float *const coefs = ops_noises(STREAMS * STREAMS * STREAMS);
+    apr_op_args altup = {.altup = {.n_tokens = PROMPT, .n_streams = STREAMS, .n_y = 1, .width = EACH, .minus = 1, .scale = 0.5f, .x = x}};
+    altup.altup.y = altup.altup.routed = y;
+    altup.altup.coefs = coefs;
+    check_rows(APR_OP_ALTUP, &altup, &altup.altup.out, &altup.altup.n_threads);
+    apr_op_args rescale = {.rescale = {.n_tokens = PROMPT, .width = WIDE, .floor = 1e-5f, .x = x, .like = y}};
+    check_rows(APR_OP_RESCALE, &rescale, &rescale.rescale.out, &rescale.rescale.n_threads);
+    apr_op_args topk = {.gauss_topk = {.n_tokens = PROMPT, .width = WIDE, .factor = 0.5f, .x = x}};
+    check_rows(APR_OP_GAUSS_TOPK, &topk, &topk.gauss_topk.out, &topk.gauss_topk.n_threads);
+    free(x);
+    free(y);
+    free(coefs);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -367,6 +387,7 @@ int main(void)
         cmocka_unit_test(norms_are_the_same),
         cmocka_unit_test(rotations_are_the_same),
         cmocka_unit_test(what_is_done_number_by_number_is_the_same),
+        cmocka_unit_test(streams_are_the_same),
     };
     return cmocka_run_group_tests_name("operations on several threads", tests, NULL, NULL);
 }

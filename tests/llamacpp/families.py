@@ -47,6 +47,7 @@ DEVIATIONS = {
     "mistral": ("no window in arch llama", {"sliding_window": None}),
 }
 NO_LOAD = {  # llama.cpp wants the two widths equal, or the two numbers of heads
+    "gemma3n": ("has the widths of E2B and E4B", None),
     "dots1": ("wants all heads to have keys", {"num_key_value_heads": 4}),
     "olmoe": ("wants all heads to have keys", {"num_key_value_heads": 4}),
     "qwen3_5": ("wants equal head widths", {"linear_value_head_dim": 16}),

@@ -109,7 +109,7 @@ static void a_model_quantized_correctly_passes_in_every_type(void **state)
     static const char *const families[] = {
         "cohere2", "deepseek_v2", "deepseek_v3",      "ernie4_5_moe", "gemma2",     "gemma3",     "gemma4",   "gemma4_moe", "glm4_moe_lite",
         "gpt_oss", "granite",     "granitemoehybrid", "lfm2_moe",     "llama4",     "minimax_m2", "mistral4", "nemotron_h", "olmo2",
-        "phi3",    "qwen2_moe",   "qwen3_5",          "qwen3_5_moe",  "qwen3_next", "seed_oss",   "smollm3",
+        "phi3",    "qwen2_moe",   "qwen3_5",          "qwen3_5_moe",  "qwen3_next", "seed_oss",   "smollm3",  "gemma3n",
     };
     for (size_t i = 0; i < sizeof families / sizeof *families; i++) passes_in_every_type(families[i], false);
 }
@@ -219,6 +219,41 @@ static void layer_scalar_dropped(edited_model *m, const apr_tensor *t, float *va
     if (is(t, "model.layers.0.layer_scalar")) fill(t, values, 1.0f);
 }
 
+/* Gemma 3n: matrices of two layers change places, a gain is left out, streams are corrected otherwise. */
+static void low_rank_matrices_of_layers_swapped(edited_model *m, const apr_tensor *t, float *values)
+{
+    (void)values;
+    for (size_t i = 0; t == NULL && i < m->model.n_tensors; i++) {
+        const char *const name = m->model.tensors[i].name, *const end = strstr(name, ".laurel.linear_left.weight");
+        if (end == NULL || (end[-1] != '1' && end[-1] != '2')) continue;
+        char *const changed = edited_model_memory(m, strlen(name));
+        memcpy(changed, name, strlen(name));
+        changed[end - 1 - name] = end[-1] == '1' ? '2' : '1';
+        m->model.tensors[i].name = changed;
+    }
+}
+
+static void output_scale_dropped(edited_model *m, const apr_tensor *t, float *values)
+{
+    (void)m;
+    if (is(t, "model.layers.2.altup.correct_output_scale")) fill(t, values, 1.0f);
+}
+
+static void correction_coefs_transposed(edited_model *m, const apr_tensor *t, float *values)
+{
+    (void)m;
+    if (!is(t, "model.layers.1.altup.correction_coefs.weight")) return;
+    const float kept = values[1];
+    values[1] = values[t->dims[1]];
+    values[t->dims[1]] = kept;
+}
+
+static void more_gates_kept(edited_model *m, const apr_tensor *t, float *values)
+{
+    (void)values;
+    if (t == NULL) m->model.hparams.activation_sparsity = 0.49;
+}
+
 static const struct {
     const char *family;
     bool in_ggml_ways;
@@ -236,6 +271,11 @@ static const struct {
     {"deepseek_v2", true, keys_of_two_heads_swapped, NULL, "'model.layers.1.self_attn.k_b_proj.weight': row "},
     {"gemma4_moe", false, expert_scale_dropped, NULL, "'model.layers.0.router.per_expert_scale'"},
     {"gemma4_moe", false, layer_scalar_dropped, NULL, "'model.layers.0.layer_scalar'"},
+    {"gemma3n", false, low_rank_matrices_of_layers_swapped, NULL, "'model.layers.1.laurel.linear_left.weight': row "},
+    {"gemma3n", false, output_scale_dropped, NULL, "'model.layers.2.altup.correct_output_scale'"},
+    {"gemma3n", false, correction_coefs_transposed, NULL, "'model.layers.1.altup.correction_coefs.weight'"},
+    {"gemma3n", false, window_off_by_one, "window 9) in the one model and", ""},
+    {"gemma3n", false, more_gates_kept, "the quantile", NULL},
 };
 
 static void assert_says(const char *found, const char *wanted, size_t which, apr_dtype dtype)

@@ -46,6 +46,10 @@ apr_hparams program_model_sizes(const char *architecture)
                          .linear_value_head_dim = 32,
                          .linear_conv_kernel_dim = 4,
                          .per_layer_input_size = 32,
+                         .altup_num_inputs = 4,
+                         .laurel_rank = 32,
+                         .num_sparse_layers = 1,
+                         .activation_sparsity = 0.7,
                          .index_n_heads = 2,
                          .index_head_dim = 32,
                          .index_topk = 16};

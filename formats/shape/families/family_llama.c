@@ -1,6 +1,7 @@
 /* family_llama.c - llama, mistral and those that differ from them by little: internlm3 and iquestcoder in their defaults, ministral in the
- * layers that have windows, arcee in a feed-forward without a gate. ggml stores rows of q and k as rotary pairs, Hugging Face as halves. The two differ by mistral's
- * window. A mistral is written as ggml's "llama", the name that llama.cpp knows. */
+ * layers that have windows, arcee in a feed-forward without a gate, mixtral in its experts. ggml stores rows of q and k as rotary pairs,
+ * Hugging Face as halves. llama and mistral differ by mistral's window. A mistral is written as ggml's "llama", the name that llama.cpp
+ * knows. */
 #include "formats/shape/families/tensor_sets.h"
 #include "formats/shape/family.h"
 
@@ -95,3 +96,33 @@ static const apr_family_config arcee = {.activation = "relu2",
 
 const apr_family apr_family_arcee = {
     .name = "arcee", .types = {{"arcee", "ArceeForCausalLM"}}, .ggml = "arcee", .config = &arcee, KEYS, SETS};
+
+static const apr_family_config mixtral = {
+    .activation = "silu",
+    .window = APR_WINDOW_ALL,
+    .spellings = {{"num_experts", "num_local_experts"}},
+    .ff_is_expert = true,
+    .flags_always = APR_FLAG(norm_topk_prob),
+    .refuses = APR_NAMES("attention_bias", "layer_types"),
+    .num_kv_heads = 8,
+    .max_position_embeddings = 131072,
+    .rms_norm_eps = 1e-5,
+    .rope_theta = 1e6,
+    .defaults = {.num_heads = 32, .intermediate_size = 14336, .vocab_size = 32000, .num_experts = 8, .num_experts_per_tok = 2}};
+
+static const apr_hparams mixtral_assumes = {.norm_topk_prob = true};
+
+/* ggml's "llama" with experts: single tensors (w1, w2, w3), which no recipe quantizes specially yet. */
+const apr_family apr_family_mixtral = {.name = "mixtral",
+                                       .types = {{"mixtral", "MixtralForCausalLM"}},
+                                       .ggml = "llama",
+                                       .gguf = {.more_keys = {APR_KEY(vocab_size), APR_KEY(rotary_dim)},
+                                                .chosen_by = {APR_KEY(num_experts), 1, INT64_MAX},
+                                                .assumes = &mixtral_assumes,
+                                                .omits_head_dim = true,
+                                                .reads_rope_freqs = true,
+                                                .rotates_pairs = true,
+                                                .rotates_whole_heads = true},
+                                       .config = &mixtral,
+                                       .sets = {&apr_tensors_ends, &apr_tensors_attention, &apr_tensors_ffn_norm, &apr_tensors_w_experts},
+                                       .translates = true};

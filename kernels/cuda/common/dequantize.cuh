@@ -15,7 +15,7 @@ enum { DEQUANTIZE_THREADS = 256 };
 
 typedef struct dequantize_args {
     weight_view weight;
-    const int32_t *ids;    /* row i of the tile is logical row ids[i] ... */
+    const int32_t *ids;    /* row i of the tile is logical row ids[i], or row 0 if there is no such row ... */
     int64_t first, n_rows; /* ... or, without ids, first + i */
     void *out;             /* [n_rows, n_in] */
 } dequantize_args;
@@ -94,7 +94,7 @@ static __device__ __forceinline__ float4 exact_run(const piece<D> &q, int run, f
 
 static __device__ __forceinline__ uint32_t dequantized_row(const dequantize_args &a, uint32_t i)
 {
-    return (uint32_t)stored_row(a.weight, a.ids != NULL ? (int64_t)a.ids[i] : a.first + i);
+    return (uint32_t)stored_row(a.weight, a.ids == NULL ? a.first + i : a.ids[i] < a.weight.n_rows ? (int64_t)a.ids[i] : 0);
 }
 
 /* The same as factors_of_row. */

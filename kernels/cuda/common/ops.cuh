@@ -60,6 +60,9 @@ cudaError_t apr_cuda_join(const apr_join_args *args, cudaStream_t stream);
 cudaError_t apr_cuda_scale(const apr_scale_args *args, cudaStream_t stream);
 cudaError_t apr_cuda_mul(const apr_mul_args *args, cudaStream_t stream);
 cudaError_t apr_cuda_softcap(const apr_softcap_args *args, cudaStream_t stream);
+cudaError_t apr_cuda_altup(const apr_altup_args *args, cudaStream_t stream);
+cudaError_t apr_cuda_rescale(const apr_rescale_args *args, cudaStream_t stream);
+cudaError_t apr_cuda_gauss_topk(const apr_gauss_topk_args *args, cudaStream_t stream);
 cudaError_t apr_cuda_gate(const apr_gate_args *args, cudaStream_t stream);
 
 /* No workspace: a token's scores are in shared memory. */

@@ -9,7 +9,7 @@
 static void embed_forward(const apr_grad_call *c)
 {
     for (int64_t r = 0; r < c->n_rows; r++)
-        memcpy((num *)c->out + r * c->width_out, (const num *)c->weight[0] + c->args->embed.ids[r] * c->width_out,
+        memcpy((num *)c->out + r * c->width_out, (const num *)c->weight[0] + apr_embed_row(&c->args->embed, r) * c->width_out,
                (size_t)c->width_out * sizeof(num));
 }
 
@@ -18,7 +18,7 @@ static void embed_backward(const apr_grad_call *c)
     num *const table = c->d_weight[0];
     for (int64_t r = 0; r < c->n_rows && table != NULL; r++)
         for (int64_t i = 0; i < c->width_out; i++)
-            table[c->args->embed.ids[r] * c->width_out + i] += ((const num *)c->d_out)[r * c->width_out + i];
+            table[apr_embed_row(&c->args->embed, r) * c->width_out + i] += ((const num *)c->d_out)[r * c->width_out + i];
 }
 
 static int64_t position_row(const apr_grad_call *c, int64_t r) { return c->args->positions.first + r % c->n_positions; }

@@ -4,6 +4,7 @@
 #include "kernels/host/grad/linear.h"
 #include "kernels/host/grad/recurrent.h"
 #include "kernels/host/grad/rows.h"
+#include "kernels/host/grad/streams.h"
 
 static void from_floats(const float *from, int64_t n, void *to)
 {
@@ -92,6 +93,9 @@ const apr_grad_numbers TABLE = {
             [APR_OP_MUL] = {mul_forward, mul_backward},
             [APR_OP_SOFTCAP] = {softcap_forward, softcap_backward},
             [APR_OP_ADD] = {add_forward, add_backward},
+            [APR_OP_ALTUP] = {altup_forward, altup_backward},
+            [APR_OP_RESCALE] = {rescale_forward, rescale_backward},
+            [APR_OP_GAUSS_TOPK] = {gauss_topk_forward, gauss_topk_backward},
             [APR_OP_ROUTE] = {route_forward, route_backward, route_work},
             [APR_OP_EXPERTS] = {experts_forward, experts_backward, experts_work},
             [APR_OP_CONV] = {conv_forward, conv_backward},

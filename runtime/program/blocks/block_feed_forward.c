@@ -62,6 +62,7 @@ int apr_emit_feed_forward(apr_emitter *e, int n, const apr_feed_forward *f)
         gate = emit_matrix(e, n, f, f->gate, f->width);
         up = emit_matrix(e, n, f, f->up, f->width);
     } else gate = emit_matrix(e, n, f, f->up, f->width);
+    if (f->sparsity > 0.0) gate = apr_emit_gauss_topk(e, gate, f->sparsity, "gate.sparse");
     if (f->gate_scale > 0.0) gate = apr_emit_scale(e, gate, f->gate_scale, "gate.scaled");
     const int down = emit_matrix(e, apr_emit_glu(e, gate, up, f->glu, "gated"), f, f->down, e->hparams->hidden_size);
     return f->down_scale > 0.0 ? apr_emit_scale(e, down, f->down_scale, "down.scaled") : down;

@@ -14,6 +14,7 @@ static void bind(const apr_op_memory *g, const apr_op *op, apr_op_args *args)
 {
     args->embed = (apr_embed_args){.n_tokens = g->n_tokens,
                                    .width = g->program->values[op->out].width,
+                                   .n_rows = op->args.embed.n_rows,
                                    .ids = g->ids,
                                    .table = g->tables[op->weight[0]],
                                    .out = g->host_rows != NULL ? g->host_rows : apr_op_memory_value(g, op->out)};
