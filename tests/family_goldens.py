@@ -116,7 +116,7 @@ FAMILIES = {
                                          mlp_bias=draw(True, False))),
     "gemma3n": ("Gemma3nText", lambda: base(
         head_dim=HEAD, **WINDOWED, vocab_size_per_layer_input=120, hidden_size_per_layer_input=8, intermediate_size=[WIDTH] * 4,
-        altup_num_inputs=4 if EVEN else 3, altup_active_idx=draw(1, 0), laurel_rank=12 if EVEN else 8, num_kv_shared_layers=0 if EVEN else 1,
+        altup_num_inputs=4 if EVEN else 3, altup_active_idx=draw(1, 0), laurel_rank=12 if EVEN else 8, num_kv_shared_layers=1 if EVEN and SEED > 2 else 0,
         activation_sparsity_pattern=[0.7, 0.7, 0.0, 0.0] if EVEN else [0.5, 0.0, 0.0, 0.0], final_logit_softcapping=30.0,
         rope_parameters={FULL: plain(1000000.0), SLIDING: plain(10000.0)})),
     "kimi_linear": ("KimiLinear", lambda: base(**CHANNELS, layer_types=["linear_attention", "full_attention"] * 2 if EVEN else

@@ -93,10 +93,17 @@ static void check_types(const check_state *c, const apr_weight_slot *slot)
     }
 }
 
-/* Tensors that may be unused: those outside of the text model, and the copy of a tied embedding. */
+/* Published checkpoints of Gemma 3n have keys and values in all layers, also in those that use the keys and values of earlier ones. */
+static bool is_of_shared_keys(const apr_hparams *h, const char *name)
+{
+    const bool shares = h->num_kv_shared_layers > 0 && apr_layer_of_name(name) >= h->num_layers - h->num_kv_shared_layers;
+    return shares && (strstr(name, ".self_attn.k_") != NULL || strstr(name, ".self_attn.v_") != NULL);
+}
+
+/* Tensors that may be unused: those outside of the text model, keys and values that are shared, and the copy of a tied embedding. */
 static bool may_be_unused(const check_state *c, const char *name)
 {
-    return apr_part_of(c->model, name) != APR_PART_TEXT ||
+    return apr_part_of(c->model, name) != APR_PART_TEXT || is_of_shared_keys(&c->model->hparams, name) ||
            (c->model->hparams.tie_word_embeddings && strncmp(name, "lm_head.weight", strlen("lm_head.weight")) == 0);
 }
 
