@@ -219,8 +219,8 @@ static void join_backward(const apr_grad_call *c)
 
 /* The cache is not used: attention reads the keys and values themselves. */
 static void kv_store_forward(const apr_grad_call *c) { (void)c; }
-/* A window has no more positions than are chosen, so all are. */
-static void index_forward(const apr_grad_call *c) { (void)c; }
+/* A window has no more positions than are chosen, so all are, and attention does not read which. */
+static void index_forward(const apr_grad_call *c) { memset(c->out, 0, (size_t)(c->n_rows * c->width_out) * sizeof(num)); }
 
 /* ---- a number at a time ---- */
 
