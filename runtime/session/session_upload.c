@@ -592,6 +592,15 @@ static apr_status rewrite_part(apr_session *s, const apr_session_place *at, size
     return load_tensor(loads, with, is_uploaded_as_stored(s, slot), to, NULL, err);
 }
 
+/* A fused gate and up keep the largest row sums of their weights. */
+static void forget_row_sums(const apr_session *s, apr_session_place *at, size_t slot)
+{
+    for (size_t i = 0; i < at->prompt.n_steps; i++)
+        for (int k = 0; k < at->prompt.steps[i].n_linears; k++)
+            if (s->program.ops[at->prompt.steps[i].linears[k]].weight[0] == (int)slot)
+                memset(at->prompt.steps[i].row_sums, 0, sizeof at->prompt.steps[i].row_sums);
+}
+
 apr_status apr_session_rewrite(apr_session *s, const char *name, const apr_tensor *with, apr_error *err)
 {
     apr_session_place *const at = &s->places[0];
@@ -604,7 +613,10 @@ apr_status apr_session_rewrite(apr_session *s, const char *name, const apr_tenso
         if (at->bound[i] != &at->relocated[2 * i]) continue;
         const apr_tensor *const parts = apr_session_slot_tensors(s, i);
         for (int64_t j = 0; j < apr_session_n_slot_tensors(s, i) && status == APR_OK; j++)
-            if (strcmp(parts[j].name, name) == 0) status = rewrite_part(s, at, i, j, with, &loads, err);
+            if (strcmp(parts[j].name, name) == 0) {
+                forget_row_sums(s, at, i);
+                status = rewrite_part(s, at, i, j, with, &loads, err);
+            }
     }
     if (status == APR_OK) status = apr_loads_run(&loads, &target, err);
     apr_loads_close(&loads);
