@@ -7,7 +7,7 @@
 #   ids      of about 1,300 texts, each with special tokens recognised and as text: ours of the checkpoint, ours of the GGUF, theirs
 #   logits   of 64 tokens: the largest difference, as a part of the largest logit; ours of the checkpoint against theirs
 #   quants   llama-quantize'd files through APR and back, byte for byte
-# The perplexity of a text with each type that aprquant writes is within 2 % (tests/llamacpp/types.py).
+# The perplexity of a text with each type that aprquant writes is within 2 % (tests/llamacpp/perplexities.py).
 # Then the tokens that end generation (tests/llamacpp/stops.py; stops.txt is what it printed last), every family of tests/data/families, and
 # quantized value heads (tests/llamacpp/families.py).
 # LLAMA_GGUFS=DIR may hold FAMILY.gguf for these, made by convert_hf_to_gguf.py: they are run as well.
@@ -104,6 +104,6 @@ python3 "$here/stops.py" "$root/tests/data" "$build" ./theirs made || fail "stop
 echo
 python3 "$here/families.py" "$root/tests/data" "$build" ./ours ./theirs "$quantize" "$LLAMA_GGUFS" || fail "families"
 echo
-python3 "$here/types.py" "$root/tests/data" "$build" ./ours ./theirs || fail "types"
+python3 "$here/perplexities.py" "$root/tests/data" "$build" ./ours ./theirs || fail "types"
 echo "llamacpp: $failed failed"
 [ $failed -eq 0 ]

@@ -5,7 +5,7 @@
 # deb: also Debian packages, built twice in two folders with different locales, time zones, permissions and numbers of threads: the same
 # bytes, no error of lintian, every protection of hardening-check, no path of the build in the programs. Takes two whole builds. Run as
 # root where debootstrap works (CHROOT=no leaves that out), the package is also installed into a fresh system, and README's commands and
-# man aprrun are run there.
+# man aprrun are run there, also by autopkgtest.
 root=$(cd "$(dirname "$0")/.." && pwd)
 build=$(cd "$1" && pwd) || exit 2
 work=$(mktemp -d) || exit 2
@@ -96,5 +96,9 @@ for program in "$work"/root/usr/bin/* "$work"/root/usr/lib/*/libaprkit.so."$vers
     esac
     check "no path of the build in ${program##*/}" sh -c '! grep -aq "$2/first" "$1"' - "$program" "$work"
 done
-if [ "${CHROOT-}" != no ] && [ "$(id -u)" = 0 ] && has debootstrap; then tests/packages_chroot.sh "${packages[@]}" && count 1 0 0 || count 0 1 0; fi
+if [ "${CHROOT-}" != no ] && [ "$(id -u)" = 0 ] && has debootstrap; then
+    export SYSTEM=${SYSTEM:-$work/system}
+    tests/packages_chroot.sh "${packages[@]}" && count 1 0 0 || count 0 1 0
+    has autopkgtest && check 'autopkgtest' autopkgtest -B "${packages[@]}" "$work/first/aprkit-$version/" -- chroot "$SYSTEM"
+fi
 close_counts 'archives and packages'

@@ -19,7 +19,7 @@ static apr_status run_kernel(apr_cuda_device *device, bool hangs, apr_error *err
     void *data = NULL;
     apr_cuda_begin(device, "%s", hangs ? "a kernel that does not end" : "a kernel that writes out of bounds");
     cudaError_t e = cudaMalloc(&data, 256);
-    if (e == cudaSuccess) e = cudaMemset(data, 0, 256);
+    if (e == cudaSuccess) e = cudaMemsetAsync(data, 0, 256, device->stream);
     if (e == cudaSuccess && hangs) wait_for<<<1, 1, 0, device->stream>>>((volatile int *)data);
     if (e == cudaSuccess && !hangs) write_far_away<<<1, 1, 0, device->stream>>>((uint8_t *)data);
     if (e == cudaSuccess) e = cudaGetLastError();

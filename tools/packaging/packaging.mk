@@ -63,7 +63,7 @@ deb: ## Debian packages of this commit, in build/deb; needs debhelper and dpkg-d
 sbom: all ## what the programs are linked with, as SPDX 2.3: build/aprkit-VERSION.spdx.json
 	@tools/packaging/sbom.sh $(version) "$$(tools/packaging/commit.sh)" $(TOOLS) >build/aprkit-$(version).spdx.json
 	@echo build/aprkit-$(version).spdx.json
-PACKAGES_DEB := debhelper dpkg-dev lintian devscripts debootstrap
+PACKAGES_DEB := debhelper dpkg-dev lintian devscripts debootstrap autopkgtest
 check-packages: deps-dev ## Debian packages built twice are the same, lintian and hardening-check pass, and they work in a fresh system
 	$(call install_missing,$(PACKAGES_DEB))
 	@$(MAKE) $(build) CUDA=0 all

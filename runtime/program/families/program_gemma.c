@@ -299,6 +299,9 @@ void apr_emit_gemma3n(apr_emitter *e)
 
     if (n_streams < 2 || n_streams > APR_ALTUP_STREAMS)
         apr_emit_fail(e, APR_E_DAMAGED, "altup_num_inputs is %lld; 2 to %d streams are supported", (long long)n_streams, APR_ALTUP_STREAMS);
+    if (e->hparams->altup_active_idx < 0 || e->hparams->altup_active_idx >= n_streams)
+        apr_emit_fail(e, APR_E_DAMAGED, "altup_active_idx is %lld; the model has %lld streams", (long long)e->hparams->altup_active_idx,
+                      (long long)n_streams);
     const int x = embeddings(e), inputs = layer_inputs(e, x);
     int streams = streams_of(e, x);
     apr_emit_tap(e, x);

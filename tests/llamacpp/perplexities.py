@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""types.py DATA BUILD OURS THEIRS - the perplexity of one window of text with a model of each type: ours and llama.cpp's.
+"""perplexities.py DATA BUILD OURS THEIRS - the perplexity of one window of text with a model of each type: ours and llama.cpp's.
 
 Each type that aprquant writes into a GGUF: tests/data/tiny-qwen2 is quantized, and both compute the logits of 500 tokens of heldout.txt.
 types.txt is what it printed last. Exit 1 if a perplexity differs by more than 2 % or a file does not load. llama.cpp rounds the inputs of products to 8 bits.
