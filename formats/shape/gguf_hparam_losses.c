@@ -288,11 +288,12 @@ static apr_status check_arithmetic(const hparam_checking *c)
         OURS(c, "llama.cpp's %s has the norm of Mamba's outputs after the gate, and this model before it", c->arch);
         REFUSED(c);
     }
-    if (h->index_n_heads > 0 && h->index_head_dim % 64 != 0)
+    /* It multiplies index keys by a Hadamard matrix, and takes the parts with and without positions to be of one width. */
+    const bool is_power = h->index_head_dim >= 64 && (h->index_head_dim & (h->index_head_dim - 1)) == 0;
+    if (h->index_n_heads > 0 && (!is_power || h->index_head_dim / 2 != h->qk_rope_head_dim))
         OURS(c,
-             "llama.cpp's %s computes with index keys of 64 numbers or a multiple of that; here they have %lld, and it ends at the first "
-             "token",
-             c->arch, (long long)h->index_head_dim);
+             "llama.cpp's %s ends at the first token unless index keys have 64, 128, ... numbers and half are rotated; here %lld of %lld",
+             c->arch, (long long)h->qk_rope_head_dim, (long long)h->index_head_dim);
     if (c->facts->all_heads_have_keys && h->num_kv_heads != h->num_heads) {
         OURS(c, "llama.cpp's %s needs as many key/value heads (here %lld) as heads (%lld)", c->arch, (long long)h->num_kv_heads,
              (long long)h->num_heads);

@@ -47,10 +47,13 @@ DEVIATIONS = {
     "ministral": ("no window in arch llama", {"sliding_window": None, "layer_types": ["full_attention"] * 4}),
     "mistral": ("no window in arch llama", {"sliding_window": None}),
 }
+# Index keys of 2^n numbers, at least 64, of which half is rotated: the Hadamard matrix is as wide, and the views of both parts alike. Of
+# 7 positions some have the score 0, as others do, and it chooses others of these.
+INDEX_AS_THEIRS = {"index_head_dim": 64, "qk_rope_head_dim": 32, "qk_head_dim": 48, "head_dim": 32}
 NO_LOAD = {  # llama.cpp wants the two widths equal, or the two numbers of heads
     "cohere": ("norms of q and k with 64 layers", {"use_qk_norm": False}),
-    "deepseek_v32": ("wants index keys of 64 n numbers", {"index_head_dim": 64}),
-    "glm_moe_dsa": ("wants index keys of 64 n numbers", {"index_head_dim": 64, "rms_norm_eps": 1e-6}),
+    "deepseek_v32": ("rotates half of 64, 128, ...", INDEX_AS_THEIRS),
+    "glm_moe_dsa": ("rotates half of 64, 128, ...", {**INDEX_AS_THEIRS, "rms_norm_eps": 1e-6, "index_topk": 12}),
     "gemma3n": ("has the widths of E2B and E4B", None),
     "dots1": ("wants all heads to have keys", {"num_key_value_heads": 4}),
     "olmoe": ("wants all heads to have keys", {"num_key_value_heads": 4}),
@@ -119,14 +122,17 @@ def reshape_keys(tensors, config, old):
             tensor[0][0] = heads * width
 
 
-def reshape_index(tensors, config, old):
-    """Shapes where the width of the index's keys changed from OLD."""
-    width, was = config["index_head_dim"], old["index_head_dim"]
+def reshape_index(tensors, config):
+    """Shapes where the width of the index's keys, and of what latent attention rotates, changed."""
+    heads, kept = config["num_attention_heads"], config["qk_nope_head_dim"]
+    rows = {".indexer.wq_b.weight": config["index_n_heads"] * config["index_head_dim"], ".indexer.wk.weight": config["index_head_dim"],
+            ".indexer.k_norm.weight": config["index_head_dim"], ".indexer.k_norm.bias": config["index_head_dim"],
+            ".q_b_proj.weight": heads * (kept + config["qk_rope_head_dim"]),
+            ".kv_a_proj_with_mqa.weight": config["kv_lora_rank"] + config["qk_rope_head_dim"]}
     for name, tensor in tensors.items():
-        if ".indexer.wq_b." in name:
-            tensor[0][0] = config["index_n_heads"] * width
-        elif (".indexer.wk." in name or ".indexer.k_norm." in name) and tensor[0][0] == was:
-            tensor[0][0] = width
+        for ending, n in rows.items():
+            if name.endswith(ending):
+                tensor[0][0] = n
 
 
 def edited(family, edit):
@@ -146,7 +152,7 @@ def edited(family, edit):
     if config.get("num_key_value_heads") != old.get("num_key_value_heads"):
         reshape_keys(tensors["tensors"], config, old)
     if "index_head_dim" in config:
-        reshape_index(tensors["tensors"], config, old)
+        reshape_index(tensors["tensors"], config)
     if not config.get("use_qk_norm", True):
         tensors["tensors"] = {name: t for name, t in tensors["tensors"].items() if "q_norm" not in name and "k_norm" not in name}
     for file, content in (("config", config), ("tensors", tensors)):
