@@ -9,7 +9,7 @@
  *
  * Layers before the first replaced tensor give what they gave before, so a measurement begins with its layer, with the values that the
  * model's own evaluation had there (runtime/session/kept.h): kept_bytes, for most models layers * n_ids * hidden_size * 4, next to the
- * logits. Figures are the same bits as without. If there is no memory for them, measurements begin with the first layer.
+ * logits. Figures are the same bits as without. Without memory for them measurements begin with the first layer.
  *
  * On a GPU (options.cuda) one session stays open, and a replaced tensor's numbers are written over its own in the type that the model
  * has. So products round as those of the model itself do, and a figure may differ from the host's by a few percent. */

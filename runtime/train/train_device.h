@@ -15,7 +15,7 @@ typedef struct apr_train_device {
     apr_train_line line; /* what it has allocated: cuBLAS's workspace */
 } apr_train_device;
 
-/* APR_E_DEVICE: there is no such GPU, or it failed. */
+/* APR_E_DEVICE: the machine does not have that GPU, or it failed. */
 apr_status apr_train_device_open(apr_train_device **device, const apr_cuda_api *cuda, int ordinal, apr_error *err);
 void apr_train_device_close(apr_train_device *device); /* NULL is allowed */
 

@@ -15,7 +15,7 @@ enum { DEQUANTIZE_THREADS = 256 };
 
 typedef struct dequantize_args {
     weight_view weight;
-    const int32_t *ids;    /* row i of the tile is logical row ids[i], or row 0 if there is no such row ... */
+    const int32_t *ids;    /* row i of the tile is logical row ids[i], or row 0 where that is past the last row ... */
     int64_t first, n_rows; /* ... or, without ids, first + i */
     void *out;             /* [n_rows, n_in] */
 } dequantize_args;
