@@ -45,12 +45,9 @@ static void gather(const apr_experts_args *a, int64_t e, gathered *g)
         }
 }
 
-/* Several linear layers: the rounding or the exact function. */
-typedef void (*linears_fn)(const apr_linear_args *const each[], int n);
-
 static const float *row_of(const float *biases, int64_t e, int64_t n) { return biases != NULL ? biases + e * n : NULL; }
 
-static void run_expert(const apr_experts_args *a, linears_fn linears, int64_t e, const gathered *g)
+static void run_expert(const apr_experts_args *a, apr_linears_fn linears, int64_t e, const gathered *g)
 {
     const int64_t n = g->n * a->n_mid;
     apr_linear_args up = {
@@ -83,7 +80,7 @@ static void add_to_tokens(const apr_experts_args *a, const gathered *g)
     }
 }
 
-static void run_experts(const apr_experts_args *a, linears_fn linears)
+void apr_host_experts(const apr_experts_args *a, apr_linears_fn linears)
 {
     gathered g = lay_out(a);
 
@@ -95,7 +92,3 @@ static void run_experts(const apr_experts_args *a, linears_fn linears)
         add_to_tokens(a, &g);
     }
 }
-
-void apr_host_experts(const apr_op_args *args) { run_experts(&args->experts, apr_host_linears); }
-void apr_host_experts_exact(const apr_op_args *args) { run_experts(&args->experts, apr_host_linears_exact); }
-void apr_host_experts_float64(const apr_op_args *args) { run_experts(&args->experts, apr_float64_linears); }

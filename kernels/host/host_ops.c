@@ -312,6 +312,9 @@ static void kv_store(const apr_op_args *args)
 
 static void linear(const apr_op_args *args) { apr_host_linears((const apr_linear_args *const[]){&args->linear}, 1); }
 static void linear_exact(const apr_op_args *args) { apr_host_linears_exact((const apr_linear_args *const[]){&args->linear}, 1); }
+static void experts(const apr_op_args *args) { apr_host_experts(&args->experts, apr_host_linears); }
+static void experts_exact(const apr_op_args *args) { apr_host_experts(&args->experts, apr_host_linears_exact); }
+static void experts_float64(const apr_op_args *args) { apr_host_experts(&args->experts, apr_float64_linears); }
 
 /* Each backend's own operations and those all of them have; operations without a faster implementation are ref's. */
 #define OPS(norm, linear, store, index, attend, experts, delta, ssd, scaled, topk)                                                         \
@@ -326,11 +329,11 @@ static void linear_exact(const apr_op_args *args) { apr_host_linears_exact((cons
 #define HOST_OPS(linear, experts) \
     OPS(norm_rows, linear, kv_store, apr_host_index, apr_host_attend, experts, apr_host_delta, apr_host_ssd, rescale, gauss_topk)
 
-const apr_backend apr_host_backend = {.name = "host", .ops = HOST_OPS(linear, apr_host_experts), .linears = apr_host_linears};
+const apr_backend apr_host_backend = {.name = "host", .ops = HOST_OPS(linear, experts), .linears = apr_host_linears};
 const apr_backend apr_host_exact_backend = {
-    .name = "host", .ops = HOST_OPS(linear_exact, apr_host_experts_exact), .linears = apr_host_linears_exact};
+    .name = "host", .ops = HOST_OPS(linear_exact, experts_exact), .linears = apr_host_linears_exact};
 const apr_backend apr_float64_backend = {
     .name = "float64",
-    .ops = OPS(apr_float64_norm, apr_float64_linear, apr_ref_kv_store, apr_float64_index, apr_float64_attend, apr_host_experts_float64,
+    .ops = OPS(apr_float64_norm, apr_float64_linear, apr_ref_kv_store, apr_float64_index, apr_float64_attend, experts_float64,
                apr_float64_delta, apr_float64_ssd, apr_float64_rescale, apr_float64_gauss_topk),
 };

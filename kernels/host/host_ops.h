@@ -15,7 +15,8 @@ static inline double apr_host_linear_cost(const apr_linear_args *a)
     return n_matrices * (double)a->n_in * (double)a->n_out * (double)(a->n_tokens + 1);
 }
 
-/* Linear layers with the same input; with rounded inputs, and exactly. */
+/* Linear layers with the same input: with rounded inputs, exactly, or with sums in float64. */
+typedef void (*apr_linears_fn)(const apr_linear_args *const each[], int n);
 void apr_host_linears(const apr_linear_args *const each[], int n);
 void apr_host_linears_exact(const apr_linear_args *const each[], int n);
 /* Weights of any type, multiplied as float32; also where each head has its own matrix (matmul_floats.c). */
@@ -25,9 +26,8 @@ void apr_host_attend(const apr_op_args *args);
 void apr_host_attend_chosen(const apr_attend_args *args, void (*attend_to)(const apr_attend_args *args));
 void apr_host_index(const apr_op_args *args);
 void apr_float64_index(const apr_op_args *args);
-void apr_host_experts(const apr_op_args *args);
-void apr_host_experts_exact(const apr_op_args *args);
-void apr_host_experts_float64(const apr_op_args *args);
+/* All experts that tokens chose, one after the other; their layers by `linears`. */
+void apr_host_experts(const apr_experts_args *args, apr_linears_fn linears);
 void apr_host_delta(const apr_op_args *args);
 void apr_host_ssd(const apr_op_args *args);
 
