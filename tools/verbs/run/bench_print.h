@@ -38,25 +38,6 @@ typedef struct apr_bench_shown {
 apr_status apr_bench_report(const apr_bench_shown *shown, apr_answer *answer, apr_error *err);
 void apr_bench_csv(const apr_bench_shown *shown, FILE *out);
 
-/* --- the parts that the page also has --- */
-
-/* The figures of one number of sequences. */
-typedef struct apr_bench_many {
-    apr_spread rates;            /* decoded tokens per second, over the whole time */
-    double decode;               /* the same while all decode; 0: they never did */
-    double with_prompts;         /* all tokens per second, read or decoded */
-    double first, late, longest; /* seconds to the first token: mean, 95th percentile, largest */
-} apr_bench_many;
-
-apr_bench_many apr_bench_many_of(const apr_concurrency_result *figures, const apr_concurrency_options *asked);
-void apr_bench_report_many(apr_report *r, const apr_bench_shown *shown);
-void apr_bench_report_stages(apr_report *r, const apr_bench_result *result);
-
-enum { APR_BENCH_CAPTION = 256 };
-char *apr_bench_many_caption(const apr_concurrency_options *asked, char text[APR_BENCH_CAPTION]);
-
-/* --- the page --- */
-
 /* Marks a page of aprrun bench, in its head: a later run replaces only a file with this mark. */
 #define APR_BENCH_HTML_MARK "content=\"aprrun bench\""
 
