@@ -243,7 +243,7 @@ static void without_cusolver_the_run_says_what_factorises(void **state)
     assert_int_equal(make_all(&b, &n_made, &sum), APR_OK);
     apr_feedback_run_to_host(b.run);
     apr_json_open(&json, NULL, '{');
-    apr_feedback_run_json(b.run, NULL, false, &json);
+    apr_feedback_report(&(apr_report){.json = &json}, b.run, NULL, false);
     apr_json_close(&json, '}');
     size_t n;
     char *const text = apr_json_text_take(&json, &n);

@@ -287,6 +287,7 @@ static void tower_json(apr_json_text *json, const outcome *o)
 static void facts_json(apr_json_text *json, const outcome *o)
 {
     const apr_conversion *const c = o->conversion;
+    apr_report as_json = {.json = json};
 
     apr_json_string(json, "input", o->in, strlen(o->in));
     apr_json_string(json, "input_format", apr_format_name(o->source->format), strlen(apr_format_name(o->source->format)));
@@ -306,11 +307,11 @@ static void facts_json(apr_json_text *json, const outcome *o)
     runs_json(json, &c->progress, &o->part);
     apr_lora_set_json(json, &o->lora);
     if (o->tower != NULL) tower_json(json, o);
-    if (o->feedback != NULL) apr_feedback_run_json(o->feedback, o->heal, o->dry_run, json);
-    apr_importance_json(json, c);
+    if (o->feedback != NULL) apr_feedback_report(&as_json, o->feedback, o->heal, o->dry_run);
+    apr_importance_report(&as_json, c);
     for (int kind = APR_LOST; kind <= APR_NOTE; kind++) losses_json(json, &c->losses, (apr_loss_kind)kind);
-    apr_json_packed(json, c, o->dry_run);
-    if (o->allocation.n_groups > 0) apr_allocation_json(json, &o->allocation);
+    apr_packed_report(&as_json, c, o->dry_run);
+    if (o->allocation.n_groups > 0) apr_allocation_report(&as_json, &o->allocation);
 }
 
 static void tensors_json(apr_json_text *json, const apr_conversion *c)
@@ -515,6 +516,7 @@ static void print_padding(const outcome *o)
 static apr_status print_summary(const outcome *o, apr_error *err)
 {
     const apr_conversion *const c = o->conversion;
+    apr_report r = {.out = stdout, .err = err};
     char in[APR_SMALL_TEXT], out[APR_SMALL_TEXT];
 
     printf("%s (%s, %s of tensors) -> %s (%s, %s of tensors%s)%s\n", apr_printable(o->in), apr_format_name(o->source->format),
@@ -528,10 +530,11 @@ static apr_status print_summary(const outcome *o, apr_error *err)
     if (o->tower != NULL)
         printf("  mmproj     %s: %zu tensors of the vision tower, %s\n", apr_printable(o->output->mmproj), o->tower->layout.n_tensors,
                apr_size_text(out, tensor_bytes(&o->tower->layout)));
-    apr_importance_print(c);
-    apr_print_packed(c, o->dry_run);
-    if (o->feedback != NULL) apr_feedback_run_print(o->feedback, o->heal, o->dry_run);
-    return o->allocation.n_groups > 0 ? apr_allocation_print(&o->allocation, err) : APR_OK;
+    apr_importance_report(&r, c);
+    apr_packed_report(&r, c, o->dry_run);
+    if (o->feedback != NULL) apr_feedback_report(&r, o->feedback, o->heal, o->dry_run);
+    if (o->allocation.n_groups > 0) apr_allocation_report(&r, &o->allocation);
+    return apr_report_end(&r);
 }
 
 static apr_status outcome_text(const outcome *o, apr_error *err)

@@ -2,10 +2,8 @@
 #include "tools/verbs/convert/packed_print.h"
 
 #include "formats/tensor/composed.h"
-#include "tools/report/text.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 enum { MAX_GROUPS = 64 };
@@ -64,20 +62,22 @@ static bool is_lossless(const group *g) { return g->n_different == 0 && g->n_rou
 /* The decoded values equal the library's values after they are rounded as the library does. */
 static bool is_as_library(const group *g) { return g->n_off == 0 && g->n_different > 0; }
 
-static void print_as_library(const group *g)
+static void print_as_library(apr_report *r, const group *g)
 {
     const char *const library = apr_dtypes[g->library].name;
     if (g->to == g->library)
-        printf("all %lld values were compared and are those of the checkpoint's library, which rounds products of code and scale to %s; a "
-               "run of the checkpoint does not round them\n",
-               (long long)g->n_values, library);
+        apr_report_print(r,
+                         "all %lld values were compared and are those of the checkpoint's library, which rounds products of code and scale "
+                         "to %s; a run of the checkpoint does not round them\n",
+                         (long long)g->n_values, library);
     else
-        printf("all %lld values were compared and are those of the checkpoint's library, which rounds them to %s; without rounding %lld "
-               "differ, by at most %.2g of their size\n",
-               (long long)g->n_values, library, (long long)g->n_different, g->worst);
+        apr_report_print(r,
+                         "all %lld values were compared and are those of the checkpoint's library, which rounds them to %s; without "
+                         "rounding %lld differ, by at most %.2g of their size\n",
+                         (long long)g->n_values, library, (long long)g->n_different, g->worst);
 }
 
-static void print_group(const group *g, bool dry_run)
+static void print_group(apr_report *r, const group *g, bool dry_run)
 {
     const char *const type = apr_dtypes[g->to].name, *const many = g->n_matrices == 1 ? "matrix" : "matrices";
     const char *const how = g->same_numbers ? "as" : "decoded to";
@@ -87,50 +87,50 @@ static void print_group(const group *g, bool dry_run)
                                                       : "cost";
 
     if (dry_run) {
-        printf("  %zu %s of %s %s %s\n", g->n_matrices, many, g->scheme, how, type);
+        apr_report_print(r, "  %zu %s of %s %s %s\n", g->n_matrices, many, g->scheme, how, type);
         return;
     }
-    printf("  %s: %zu %s of %s %s %s; ", verdict, g->n_matrices, many, g->scheme, how, type);
-    if (is_lossless(g)) printf("all %lld values were compared and are the same\n", (long long)g->n_values);
+    apr_report_print(r, "  %s: %zu %s of %s %s %s; ", verdict, g->n_matrices, many, g->scheme, how, type);
+    if (is_lossless(g)) apr_report_print(r, "all %lld values were compared and are the same\n", (long long)g->n_values);
     else if (g->n_different == 0)
-        printf("all %lld products of code and scale were compared and are the same; the checkpoint's library rounds %lld of them to %s, "
-               "readers "
-               "of %s do not\n",
-               (long long)g->n_values, (long long)g->n_rounded, apr_dtypes[g->library].name, type);
-    else if (is_as_library(g)) print_as_library(g);
-    else printf("of %lld values %lld differ, by at most %.2g of their size\n", (long long)g->n_values, (long long)g->n_different, g->worst);
+        apr_report_print(r,
+                         "all %lld products of code and scale were compared and are the same; the checkpoint's library rounds %lld of "
+                         "them to %s, readers of %s do not\n",
+                         (long long)g->n_values, (long long)g->n_rounded, apr_dtypes[g->library].name, type);
+    else if (is_as_library(g)) print_as_library(r, g);
+    else
+        apr_report_print(r, "of %lld values %lld differ, by at most %.2g of their size\n", (long long)g->n_values,
+                         (long long)g->n_different, g->worst);
 }
 
-void apr_print_packed(const apr_conversion *conversion, bool dry_run)
+static void group_members(apr_report *r, const group *g, bool dry_run)
 {
-    group groups[MAX_GROUPS];
-    const size_t n = collect(conversion, groups);
-    for (size_t i = 0; i < n; i++) print_group(&groups[i], dry_run);
+    apr_report_open(r, NULL, '{');
+    apr_report_member(r, "scheme", apr_as_text(g->scheme));
+    apr_report_member(r, "to", apr_as_text(apr_dtypes[g->to].name));
+    apr_report_member(r, "matrices", apr_as_uint(g->n_matrices));
+    apr_report_member(r, "values", apr_as_int(g->n_values));
+    apr_report_member(r, "same_numbers", apr_as_bool(g->same_numbers));
+    if (!dry_run) {
+        apr_report_member(r, "lossless", apr_as_bool(is_lossless(g)));
+        apr_report_member(r, "different", apr_as_int(g->n_different));
+        apr_report_member(r, "worst_relative_difference", apr_as_real(g->worst));
+        apr_report_member(r, "rounded_by_library", apr_as_int(g->n_rounded));
+        apr_report_member(r, "as_library", apr_as_bool(g->n_off == 0));
+    }
+    apr_report_shut(r, '}');
 }
 
-void apr_json_packed(apr_json_text *json, const apr_conversion *conversion, bool dry_run)
+void apr_packed_report(apr_report *r, const apr_conversion *conversion, bool dry_run)
 {
     group groups[MAX_GROUPS];
     const size_t n = collect(conversion, groups);
 
     if (n == 0) return;
-    apr_json_open(json, "packed", '[');
+    apr_report_open(r, "packed", '[');
     for (size_t i = 0; i < n; i++) {
-        const group *const g = &groups[i];
-        apr_json_open(json, NULL, '{');
-        apr_json_string(json, "scheme", g->scheme, strlen(g->scheme));
-        apr_json_string(json, "to", apr_dtypes[g->to].name, strlen(apr_dtypes[g->to].name));
-        apr_json_uint(json, "matrices", g->n_matrices);
-        apr_json_int(json, "values", g->n_values);
-        apr_json_bool(json, "same_numbers", g->same_numbers);
-        if (!dry_run) {
-            apr_json_bool(json, "lossless", is_lossless(g));
-            apr_json_int(json, "different", g->n_different);
-            apr_json_real(json, "worst_relative_difference", g->worst);
-            apr_json_int(json, "rounded_by_library", g->n_rounded);
-            apr_json_bool(json, "as_library", g->n_off == 0);
-        }
-        apr_json_close(json, '}');
+        print_group(r, &groups[i], dry_run);
+        group_members(r, &groups[i], dry_run);
     }
-    apr_json_close(json, ']');
+    apr_report_shut(r, ']');
 }

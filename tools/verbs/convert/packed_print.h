@@ -3,11 +3,10 @@
 #define APR_TOOLS_PACKED_PRINT_H
 
 #include "convert/convert.h"
-#include "tools/cli/cli.h"
+#include "tools/report/report.h"
 
-/* Prints a line for each scheme and target type; nothing if there are none. "lossless" is printed only if the run has compared every value. */
-void apr_print_packed(const apr_conversion *conversion, bool dry_run);
-/* "packed": [{"scheme", "to", "matrices", "values", "same_numbers", "different", "worst_relative_difference"}, ...] */
-void apr_json_packed(apr_json_text *json, const apr_conversion *conversion, bool dry_run);
+/* A line for each scheme and target type; nothing if there are none. "lossless" is printed only if the run has compared every value.
+ * "packed": [{"scheme", "to", "matrices", "values", "same_numbers", "different", "worst_relative_difference"}, ...] */
+void apr_packed_report(apr_report *r, const apr_conversion *conversion, bool dry_run);
 
 #endif

@@ -3,8 +3,6 @@
 
 #include "tools/engine/quantize/feedback_internal.h"
 #include "tools/report/html.h"
-#include "tools/report/report.h"
-#include "tools/report/table.h"
 #include "tools/report/text.h"
 #include "tools/verbs/check/begin_token.h"
 
@@ -15,44 +13,45 @@
 
 /* --- which matrices an imatrix covers --- */
 
-void apr_importance_print(const apr_conversion *c)
+static void report_bare(apr_report *r, const apr_conversion *c)
 {
     enum { MAX_NAMED = 4 };
-    const apr_imatrix *const m = c->options.imatrix;
-    char clean[512];
     size_t n_named = 0;
 
-    if (m == NULL) return;
-    printf("  importance from %s", apr_printable(m->path));
-    if (m->n_datasets > 0) printf(", made from %s", apr_clean_text(clean, sizeof clean, m->datasets[0], strlen(m->datasets[0])));
-    printf(": %zu of %zu matrices\n", c->cover.n_covered, c->cover.n_covered + c->cover.n_bare);
-    if (c->cover.n_unseen > 0)
-        printf("  %lld experts received no tokens in it and are encoded without importance\n", (long long)c->cover.n_unseen);
-    if (c->cover.n_bare == 0) return;
-    printf("  without importance:");
-    for (size_t i = 0; i < c->layout.n_tensors && n_named < MAX_NAMED; i++)
-        if (apr_item_is_bare(&c->items[i])) printf("%s %s", n_named++ > 0 ? "," : "", apr_printable(c->items[i].from->name));
-    printf("%s\n", c->cover.n_bare > MAX_NAMED ? ", ..." : "");
+    apr_report_open(r, "not_covered", '[');
+    if (c->cover.n_bare > 0) apr_report_print(r, "  without importance:");
+    for (size_t i = 0; i < c->layout.n_tensors; i++) {
+        const char *const name = c->items[i].from->name;
+        if (!apr_item_is_bare(&c->items[i])) continue;
+        apr_report_member(r, NULL, apr_as_text(name));
+        if (n_named++ < MAX_NAMED) apr_report_print(r, "%s %s", n_named > 1 ? "," : "", apr_printable(name));
+    }
+    if (c->cover.n_bare > 0) apr_report_print(r, "%s\n", c->cover.n_bare > MAX_NAMED ? ", ..." : "");
+    apr_report_shut(r, ']');
 }
 
-void apr_importance_json(apr_json_text *json, const apr_conversion *c)
+void apr_importance_report(apr_report *r, const apr_conversion *c)
 {
     const apr_imatrix *const m = c->options.imatrix;
+    char clean[512];
 
     if (m == NULL) return;
-    apr_json_open(json, "importance", '{');
-    apr_json_string(json, "file", m->path, strlen(m->path));
-    apr_json_open(json, "texts", '[');
-    for (size_t i = 0; i < m->n_datasets; i++) apr_json_string(json, NULL, m->datasets[i], strlen(m->datasets[i]));
-    apr_json_close(json, ']');
-    apr_json_int(json, "windows", m->chunk_count);
-    apr_json_uint(json, "covered", c->cover.n_covered);
-    apr_json_int(json, "experts_without_tokens", c->cover.n_unseen);
-    apr_json_open(json, "not_covered", '[');
-    for (size_t i = 0; i < c->layout.n_tensors; i++)
-        if (apr_item_is_bare(&c->items[i])) apr_json_string(json, NULL, c->items[i].from->name, strlen(c->items[i].from->name));
-    apr_json_close(json, ']');
-    apr_json_close(json, '}');
+    apr_report_open(r, "importance", '{');
+    apr_report_member(r, "file", apr_as_text(m->path));
+    apr_report_print(r, "  importance from %s", apr_printable(m->path));
+    if (m->n_datasets > 0)
+        apr_report_print(r, ", made from %s", apr_clean_text(clean, sizeof clean, m->datasets[0], strlen(m->datasets[0])));
+    apr_report_print(r, ": %zu of %zu matrices\n", c->cover.n_covered, c->cover.n_covered + c->cover.n_bare);
+    if (c->cover.n_unseen > 0)
+        apr_report_print(r, "  %lld experts received no tokens in it and are encoded without importance\n", (long long)c->cover.n_unseen);
+    apr_report_open(r, "texts", '[');
+    for (size_t i = 0; i < m->n_datasets; i++) apr_report_member(r, NULL, apr_as_text(m->datasets[i]));
+    apr_report_shut(r, ']');
+    apr_report_member(r, "windows", apr_as_int(m->chunk_count));
+    apr_report_member(r, "covered", apr_as_uint(c->cover.n_covered));
+    apr_report_member(r, "experts_without_tokens", apr_as_int(c->cover.n_unseen));
+    report_bare(r, c);
+    apr_report_shut(r, '}');
 }
 
 /* --- chosen types and the measurements behind them --- */
@@ -68,69 +67,65 @@ const char *apr_allocate_offers_text(const apr_allocate_group *g, char *text, si
     return text;
 }
 
-apr_status apr_allocation_print(const apr_allocation *a, apr_error *err)
+static void report_tried(apr_report *r, const apr_allocate_group *g)
 {
-    static const apr_column columns[] = {{"tensor", false}, {"to", false}, {"size", true}, {"divergence", true}, {"tried", false}};
-    char size[APR_SMALL_TEXT], text[256];
-    apr_table table;
+    apr_report_open(r, "tried", '[');
+    for (size_t k = 0; k < g->n_types; k++) {
+        apr_report_open(r, NULL, '{');
+        apr_report_member(r, "type", apr_as_text(apr_dtypes[g->types[k]].name));
+        apr_report_member(r, "bytes", apr_as_uint((uint64_t)g->offers[k].cost));
+        apr_report_member(r, "kl", apr_as_real(g->offers[k].value));
+        apr_report_shut(r, '}');
+    }
+    apr_report_shut(r, ']');
+}
 
-    printf("  types by the KL divergence that each causes alone, on %lld tokens of %s in windows of %lld\n", (long long)a->n_tried,
-           apr_clean_text(text, sizeof text, a->request.text->path, strlen(a->request.text->path)), (long long)a->request.window);
-    apr_table_start(&table, columns, sizeof columns / sizeof *columns);
+static void report_groups(apr_report *r, const apr_allocation *a)
+{
+    static const apr_column columns[] = {{"tensor", .key = "name"}, {"to", .key = "to"}, {"size", true}, {"divergence", true}, {"tried"}};
+    char size[APR_SMALL_TEXT], text[256];
+
+    apr_report_table(r, "", "groups", columns, sizeof columns / sizeof *columns);
     for (size_t i = 0; i < a->n_groups; i++) {
         const apr_allocate_group *const g = &a->groups[i];
-        apr_table_cell(&table, "%s", g->name);
-        apr_table_cell(&table, "%s", apr_dtypes[g->types[g->chosen]].name);
-        apr_table_cell(&table, "%s", apr_size_text(size, (uint64_t)g->offers[g->chosen].cost));
-        apr_table_cell(&table, "%.3g", g->offers[g->chosen].value);
-        apr_table_cell(&table, "%s", apr_allocate_offers_text(g, text, sizeof text));
+        const char *const type = apr_dtypes[g->types[g->chosen]].name;
+        apr_report_row(r);
+        apr_report_cell(r, apr_as_text(g->name), "%s", g->name);
+        apr_report_cell(r, apr_as_text(type), "%s", type);
+        apr_report_member(r, "tensors", apr_as_uint(g->n_members));
+        apr_report_cell(r, apr_as_absent(), "%s", apr_size_text(size, (uint64_t)g->offers[g->chosen].cost));
+        apr_report_cell(r, apr_as_absent(), "%.3g", g->offers[g->chosen].value);
+        apr_report_cell(r, apr_as_absent(), "%s", apr_allocate_offers_text(g, text, sizeof text));
+        report_tried(r, g);
     }
-    APR_TRY(apr_table_print(&table, stdout, 2, err));
-    printf("  together: %.4g by their sum; measured %.4g +- %.2g on %lld other tokens", a->sum, a->held.mean, a->held.error,
-           (long long)a->n_held);
+    apr_report_close(r);
+}
+
+void apr_allocation_report(apr_report *r, const apr_allocation *a)
+{
+    char text[256];
+
+    apr_report_open(r, "allocation", '{');
+    apr_report_member(r, "text", apr_as_text(a->request.text->path));
+    apr_report_member(r, "tokens", apr_as_int(a->n_tried));
+    apr_report_member(r, "window", apr_as_int(a->request.window));
+    apr_report_print(r, "  types by the KL divergence that each causes alone, on %lld tokens of %s in windows of %lld\n",
+                     (long long)a->n_tried, apr_clean_text(text, sizeof text, a->request.text->path, strlen(a->request.text->path)),
+                     (long long)a->request.window);
+    apr_report_member(r, "kl_sum", apr_as_real(a->sum));
+    apr_report_member(r, "kl_held", apr_as_real(a->held.mean));
+    apr_report_member(r, "kl_held_error", apr_as_real(a->held.error));
+    apr_report_member(r, "tokens_held", apr_as_int(a->n_held));
+    apr_report_member(r, "bytes", apr_as_uint(a->n_bytes));
+    apr_report_member(r, "figures_measured", apr_as_uint(a->n_measured));
+    apr_report_member(r, "figures_kept", apr_as_uint(a->n_known));
+    report_groups(r, a);
+    apr_report_print(r, "  together: %.4g by their sum; measured %.4g +- %.2g on %lld other tokens", a->sum, a->held.mean, a->held.error,
+                     (long long)a->n_held);
     if (a->n_known > 0)
-        printf("; %zu of %zu figures came from %s", a->n_known, a->n_known + a->n_measured, apr_printable(a->request.state));
-    printf("\n");
-    return APR_OK;
-}
-
-static void group_json(apr_json_text *json, const apr_allocate_group *g)
-{
-    const char *const type = apr_dtypes[g->types[g->chosen]].name;
-
-    apr_json_open(json, NULL, '{');
-    apr_json_string(json, "name", g->name, strlen(g->name));
-    apr_json_string(json, "to", type, strlen(type));
-    apr_json_uint(json, "tensors", g->n_members);
-    apr_json_open(json, "tried", '[');
-    for (size_t k = 0; k < g->n_types; k++) {
-        apr_json_open(json, NULL, '{');
-        apr_json_string(json, "type", apr_dtypes[g->types[k]].name, strlen(apr_dtypes[g->types[k]].name));
-        apr_json_uint(json, "bytes", (uint64_t)g->offers[k].cost);
-        apr_json_real(json, "kl", g->offers[k].value);
-        apr_json_close(json, '}');
-    }
-    apr_json_close(json, ']');
-    apr_json_close(json, '}');
-}
-
-void apr_allocation_json(apr_json_text *json, const apr_allocation *a)
-{
-    apr_json_open(json, "allocation", '{');
-    apr_json_string(json, "text", a->request.text->path, strlen(a->request.text->path));
-    apr_json_int(json, "tokens", a->n_tried);
-    apr_json_int(json, "window", a->request.window);
-    apr_json_real(json, "kl_sum", a->sum);
-    apr_json_real(json, "kl_held", a->held.mean);
-    apr_json_real(json, "kl_held_error", a->held.error);
-    apr_json_int(json, "tokens_held", a->n_held);
-    apr_json_uint(json, "bytes", a->n_bytes);
-    apr_json_uint(json, "figures_measured", a->n_measured);
-    apr_json_uint(json, "figures_kept", a->n_known);
-    apr_json_open(json, "groups", '[');
-    for (size_t i = 0; i < a->n_groups; i++) group_json(json, &a->groups[i]);
-    apr_json_close(json, ']');
-    apr_json_close(json, '}');
+        apr_report_print(r, "; %zu of %zu figures came from %s", a->n_known, a->n_known + a->n_measured, apr_printable(a->request.state));
+    apr_report_print(r, "\n");
+    apr_report_shut(r, '}');
 }
 
 /* --- what error feedback will need, or what it has done --- */
@@ -523,16 +518,13 @@ static void feedback_json(const apr_feedback_run *run, bool dry_run, apr_json_te
 
 /* --- both --- */
 
-void apr_feedback_run_print(const apr_feedback_run *run, const apr_heal_run *heal, bool dry_run)
+void apr_feedback_report(apr_report *r, const apr_feedback_run *run, const apr_heal_run *heal, bool dry_run)
 {
-    print_feedback(run, dry_run);
-    if (heal != NULL) print_heal(heal);
-}
-
-void apr_feedback_run_json(const apr_feedback_run *run, const apr_heal_run *heal, bool dry_run, apr_json_text *json)
-{
-    feedback_json(run, dry_run, json);
-    if (heal != NULL) heal_json(heal, json);
+    if (r->json == NULL) print_feedback(run, dry_run);
+    else feedback_json(run, dry_run, r->json);
+    if (heal == NULL) return;
+    if (r->json == NULL) print_heal(heal);
+    else heal_json(heal, r->json);
 }
 
 void apr_feedback_run_html(const apr_feedback_run *run, const apr_heal_run *heal, FILE *page)

@@ -8,20 +8,18 @@
 #include "tools/engine/quantize/allocate.h"
 #include "tools/engine/quantize/feedback_run.h"
 #include "tools/engine/quantize/quant_sums.h"
+#include "tools/report/report.h"
 #include "tools/verbs/page.h"
 
-/* Which matrices of a conversion an imatrix covers. Both print nothing if no imatrix was given. */
-void apr_importance_print(const apr_conversion *conversion);
-void apr_importance_json(apr_json_text *json, const apr_conversion *conversion);
+/* Which matrices of a conversion an imatrix covers: "importance"; nothing if no imatrix was given. */
+void apr_importance_report(apr_report *r, const apr_conversion *conversion);
 
-/* The chosen types and the measurements behind them. */
-apr_status apr_allocation_print(const apr_allocation *a, apr_error *err);
-void apr_allocation_json(apr_json_text *json, const apr_allocation *a);
+/* The chosen types and the measurements behind them: "allocation". */
+void apr_allocation_report(apr_report *r, const apr_allocation *a);
 
 /* Error feedback, and healing after it (NULL: none). Dry run: memory and multiplications needed. Otherwise: the result for the tensors, and
- * what healing changed, or why it did not. */
-void apr_feedback_run_print(const apr_feedback_run *run, const apr_heal_run *heal, bool dry_run);
-void apr_feedback_run_json(const apr_feedback_run *run, const apr_heal_run *heal, bool dry_run, apr_json_text *json);
+ * what healing changed, or why it did not. "feedback" and "healing". */
+void apr_feedback_report(apr_report *r, const apr_feedback_run *run, const apr_heal_run *heal, bool dry_run);
 
 /* "by_purpose" and "by_layer". */
 void apr_quant_sums_json(apr_json_text *json, const apr_quant_sums *sums);
