@@ -6,6 +6,7 @@
 #include "runtime/session/trace.h"
 #include "tests/support/fake_device.h"
 #include "tests/support/replay_script.h"
+#include "tests/support/sanitizer.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -136,8 +137,9 @@ static size_t check(const program_model *m, bool on_device, bool all)
 /* Two layers of each kind that each family has. An evaluation can begin with the second layer of all, and with the logits. */
 static void check_families(bool on_device)
 {
-    int n_families = 0;
-    for (size_t i = 0; i < apr_n_families; i++) {
+    const size_t step = APR_HAS_SANITIZER ? 4 : 1;
+    size_t n_families = 0;
+    for (size_t i = on_device ? step / 2 : 0; i < apr_n_families; i += step) {
         const char *const name = apr_families[i]->types[0].name;
         if (apr_family_ability(apr_families[i], &apr_ref_backend) != APR_ABLE_RUN) continue;
         for (uint8_t mixer = 0; mixer <= APR_LAYER_NONE; mixer++) {
@@ -149,7 +151,7 @@ static void check_families(bool on_device)
         }
         n_families++;
     }
-    assert_true(n_families >= 30);
+    assert_true(n_families >= 30 / step);
 }
 
 static void from_a_layer_on_every_family_has_the_bits_of_the_whole(void **state)

@@ -2,6 +2,7 @@
 #include "runtime/session/heap.h"
 #include "runtime/session/session_internal.h"
 #include "tests/support/golden_model.h"
+#include "tests/support/sanitizer.h"
 
 #include <errno.h>
 #include <malloc.h>
@@ -21,16 +22,8 @@ static int64_t n_buffers;
 
 static void count_allocation(size_t n) { __atomic_add_fetch(&n_buffers, n >= BUFFER_BYTES, __ATOMIC_RELAXED); }
 
-/* gcc says by a macro whether a sanitizer takes the place of the C library's allocator, clang by a feature. */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define HAS_SANITIZER 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define HAS_SANITIZER 1
-#endif
-#endif
-
-#ifdef HAS_SANITIZER
+/* A sanitizer takes the place of the C library's allocator. */
+#if APR_HAS_SANITIZER
 
 int __sanitizer_install_malloc_and_free_hooks(void (*on_malloc)(const volatile void *, size_t), void (*on_free)(const volatile void *));
 
