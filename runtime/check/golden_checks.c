@@ -111,8 +111,9 @@ static apr_status check_tokens(const job *j, apr_recorded_check *c, apr_error *e
 
 static apr_status check_one_answer(const job *j, const cJSON *prompt, apr_recorded_check *c, apr_error *err)
 {
-    int32_t *ids, *reference, *got = NULL;
-    size_t n_ids, n_reference, n_got;
+    apr_continuation answer = {0};
+    int32_t *ids, *reference;
+    size_t n_ids, n_reference;
     double margin = 0;
 
     c->n_total++;
@@ -120,11 +121,12 @@ static apr_status check_one_answer(const job *j, const cJSON *prompt, apr_record
     APR_TRY(ids_of(j, apr_json_get(prompt, "ids"), &ids, &n_ids, err));
     apr_status status = ids_of(j, apr_json_get(prompt, "greedy_ids"), &reference, &n_reference, err);
     if (status == APR_OK) {
-        status = apr_subject_continue(j->subject, ids, n_ids, n_reference, &got, &n_got, err);
+        answer = (apr_continuation){.prompt = ids, .n_prompt = n_ids};
+        status = apr_subject_continue(j->subject, &answer, 1, n_reference, err);
         if (status == APR_OK)
-            count_item(c, n_got == n_reference && memcmp(got, reference, n_reference * sizeof *reference) == 0,
+            count_item(c, answer.n_ids == n_reference && memcmp(answer.ids, reference, n_reference * sizeof *reference) == 0,
                        apr_json_get_text(prompt, "text"));
-        free(got);
+        free(answer.ids);
         free(reference);
     }
     free(ids);
@@ -205,19 +207,20 @@ static apr_status recite(const job *j, const cJSON *verse, bool *exact, apr_erro
 {
     const char *const reference = apr_json_get_text(verse, "text");
     char request[128], *rendered, *text;
-    int32_t *ids = NULL, *got = NULL;
-    size_t n, n_ids = 0, n_got = 0;
+    apr_continuation answer = {0};
+    int32_t *ids = NULL;
+    size_t n, n_ids = 0;
 
     snprintf(request, sizeof request, "Recite %s", apr_json_get_text(verse, "ref"));
     APR_TRY(apr_subject_chat(j->subject, NULL, request, &rendered, &n, err));
     apr_status status = apr_subject_encode(j->subject, rendered, n, false, &ids, &n_ids, err);
     free(rendered);
-    if (status == APR_OK) /* a token has at least one byte */
-        status = apr_subject_continue(j->subject, ids, n_ids, strlen(reference) + 8, &got, &n_got, err);
+    answer = (apr_continuation){.prompt = ids, .n_prompt = n_ids};
+    if (status == APR_OK)
+        status = apr_subject_continue(j->subject, &answer, 1, strlen(reference) + 8, err); /* a token has a byte at least */
     free(ids);
-    APR_TRY(status);
-    status = apr_tokenizer_decode(j->subject->tokenizer, got, n_got, false, &text, &n, err);
-    free(got);
+    if (status == APR_OK) status = apr_tokenizer_decode(j->subject->tokenizer, answer.ids, answer.n_ids, false, &text, &n, err);
+    free(answer.ids);
     APR_TRY(status);
     *exact = strcmp(text, reference) == 0;
     free(text);

@@ -2,6 +2,7 @@
 #include "runtime/check/subject.h"
 
 #include "runtime/session/generate.h"
+#include "runtime/session/trace.h"
 #include "runtime/template/chat.h"
 
 #include <stdlib.h>
@@ -78,47 +79,130 @@ apr_status apr_ids_with_window_bos(const apr_vocab *vocab, const int32_t *ids, s
     return APR_OK;
 }
 
-typedef struct collected {
-    int32_t *ids;
-    size_t n, limit;
-} collected;
+/* --- greedy continuations --- */
 
 static bool collect(void *user, int32_t id, bool is_stop)
 {
-    collected *const got = user;
+    apr_continuation *const c = user;
     (void)is_stop;
-    if (got->n < got->limit) got->ids[got->n++] = id;
-    return got->n < got->limit;
+    c->ids[c->n_ids++] = id;
+    return true;
 }
 
-apr_status apr_subject_continue(const apr_subject *s, const int32_t *prompt, size_t n_prompt, size_t limit, int32_t **ids, size_t *n_ids,
-                                apr_error *err)
+static apr_status continue_alone(const apr_subject *s, apr_continuation *c, size_t limit, apr_error *err)
 {
     static const apr_sample_options greedy;
-    collected got = {.limit = limit, .ids = malloc(limit * sizeof *got.ids + 1)};
-    const apr_generate_options options = {.max_tokens = (int64_t)limit,
-                                          .stop_ids = s->vocab->stop_ids,
-                                          .n_stop_ids = s->vocab->n_stop_ids,
-                                          .on_token = collect,
-                                          .user = &got};
+    const apr_generate_options options = {
+        .max_tokens = (int64_t)limit, .stop_ids = s->vocab->stop_ids, .n_stop_ids = s->vocab->n_stop_ids, .on_token = collect, .user = c};
     apr_generation generation;
     apr_sampler sampler = {0};
 
-    *ids = NULL;
-    *n_ids = 0;
-    if (got.ids == NULL) return apr_no_memory(err, "an answer");
     apr_session_reset(s->session);
     apr_status status = apr_sampler_open(&sampler, apr_session_program(s->session)->vocab_size, &greedy, err);
-    if (status == APR_OK) status = apr_generate(s->session, &sampler, prompt, n_prompt, &options, &generation, err);
+    if (status == APR_OK) status = apr_generate(s->session, &sampler, c->prompt, c->n_prompt, &options, &generation, err);
     apr_sampler_close(&sampler);
-    if (status != APR_OK) {
-        free(got.ids);
-        return status;
+    return status;
+}
+
+/* Several prompts as sequences of one session. */
+typedef struct together {
+    apr_session *session;
+    const apr_vocab *vocab;
+    apr_continuation *all; /* continuation k is sequence k */
+    size_t n, limit;
+    int64_t vocab_size;
+    apr_sequence_token *rows; /* [n] of the step */
+} together;
+
+/* The session that several prompts share, or NULL: they are continued one after another. Only on the host, where weights stay in the
+ * model's map; composed matrices would be decoded again. */
+static apr_session *open_together(const apr_subject *s, const apr_continuation *all, size_t n, size_t limit)
+{
+    const apr_plan *const plan = apr_session_plan(s->session);
+    const int64_t pages_of_context = (plan->n_ctx + APR_PAGE_CELLS - 1) / APR_PAGE_CELLS;
+    const apr_cuda_api *cuda;
+    apr_session *session;
+    int64_t n_pages = 0;
+
+    if (n < 2 || (size_t)plan->n_batch < n || limit > (size_t)plan->n_ctx) return NULL;
+    if (apr_session_n_places(s->session) > 1 || apr_trace_device(s->session, &cuda) != NULL) return NULL;
+    if (apr_session_used(s->session).materialised > 0) return NULL;
+    for (size_t k = 0; k < n; k++) {
+        if (all[k].n_prompt == 0 || all[k].n_prompt > (size_t)plan->n_ctx) return NULL; /* continue_alone refuses it */
+        const int64_t pages = (int64_t)(all[k].n_prompt + limit + APR_PAGE_CELLS - 1) / APR_PAGE_CELLS;
+        n_pages += pages < pages_of_context ? pages : pages_of_context;
     }
-    *ids = got.ids;
-    *n_ids = got.n;
+    return apr_session_open_sequences_like(&session, s->session, (int64_t)n, n_pages * APR_PAGE_CELLS, NULL) == APR_OK ? session : NULL;
+}
+
+/* Has a sequence ended, where apr_generate would end it? */
+static bool has_ended(const together *t, const apr_continuation *c)
+{
+    const int32_t last = c->ids[c->n_ids - 1];
+    for (size_t i = 0; i < t->vocab->n_stop_ids; i++)
+        if (t->vocab->stop_ids[i] == last) return true;
+    return c->n_ids == t->limit || c->n_prompt + c->n_ids > (size_t)apr_session_plan(t->session)->n_ctx;
+}
+
+static apr_status take_rows(void *user, int64_t first, int64_t n_rows, const float *logits, apr_error *err)
+{
+    together *const t = user;
+    (void)err;
+    for (int64_t r = 0; r < n_rows; r++) {
+        apr_continuation *const c = &t->all[t->rows[first + r].sequence];
+        c->ids[c->n_ids++] = apr_argmax(logits + r * t->vocab_size, t->vocab_size);
+    }
     return APR_OK;
 }
+
+static apr_status start_sequences(together *t, apr_error *err)
+{
+    for (size_t k = 0; k < t->n; k++) {
+        apr_continuation *const c = &t->all[k];
+        apr_session_use(t->session, (int64_t)k);
+        APR_TRY(apr_session_eval(t->session, c->prompt, c->n_prompt, NULL, err));
+        c->ids[c->n_ids++] = apr_argmax(apr_session_logits(t->session), t->vocab_size);
+    }
+    return APR_OK;
+}
+
+static apr_status continue_together(together *t, apr_error *err)
+{
+    const apr_eval_output out = {.on_logits = take_rows, .user = t};
+
+    APR_TRY(start_sequences(t, err));
+    while (true) {
+        int64_t n_rows = 0;
+        for (size_t k = 0; k < t->n; k++)
+            if (!has_ended(t, &t->all[k]))
+                t->rows[n_rows++] = (apr_sequence_token){.sequence = (int64_t)k, .id = t->all[k].ids[t->all[k].n_ids - 1]};
+        if (n_rows == 0) return APR_OK;
+        APR_TRY(apr_session_go_on(t->session, err));
+        APR_TRY(apr_session_step(t->session, t->rows, n_rows, &out, err));
+    }
+}
+
+apr_status apr_subject_continue(const apr_subject *s, apr_continuation *all, size_t n, size_t limit, apr_error *err)
+{
+    apr_status status = APR_OK;
+
+    for (size_t k = 0; k < n; k++) {
+        all[k].n_ids = 0;
+        all[k].ids = malloc(limit * sizeof *all[k].ids + 1);
+        if (all[k].ids == NULL) status = apr_no_memory(err, "an answer");
+    }
+    APR_TRY(status);
+    together t = {.vocab = s->vocab, .all = all, .n = n, .limit = limit, .vocab_size = apr_session_program(s->session)->vocab_size};
+    t.rows = malloc(n * sizeof *t.rows + 1);
+    t.session = t.rows != NULL && limit > 0 ? open_together(s, all, n, limit) : NULL;
+    if (t.session != NULL) status = continue_together(&t, err);
+    else
+        for (size_t k = 0; k < n && status == APR_OK; k++) status = continue_alone(s, &all[k], limit, err);
+    apr_session_close(t.session);
+    free(t.rows);
+    return status;
+}
+
 /* --- the same vocabulary --- */
 
 enum { MOST_BYTES = 1024 }; /* longer tokens are compared by their length and their first 1024 bytes */

@@ -37,9 +37,19 @@ apr_status apr_subject_encode_shared(const apr_subject *subject, const apr_vocab
 /* A copy of ids after apr_set_window_bos for the model of `vocab`, malloc'ed. */
 apr_status apr_ids_with_window_bos(const apr_vocab *vocab, const int32_t *ids, size_t n_ids, int64_t window, int32_t **own, apr_error *err);
 
-/* The greedy continuation of a prompt from position 0: at most `limit` ids (malloc'ed), including the stop id that ended it. */
-apr_status apr_subject_continue(const apr_subject *subject, const int32_t *prompt, size_t n_prompt, size_t limit, int32_t **ids,
-                                size_t *n_ids, apr_error *err);
+/* A prompt (borrowed) and its greedy continuation (malloc'ed), which includes the stop id that ended it. */
+typedef struct apr_continuation {
+    const int32_t *prompt;
+    size_t n_prompt;
+    int32_t *ids;
+    size_t n_ids;
+} apr_continuation;
+
+/* Continues n prompts, each from position 0, by at most `limit` ids. On the host several prompts are sequences of a session of their own,
+ * if there is memory for it: each weight is then read once for several tokens. A prompt gets the ids that it gets alone, because its
+ * logits are the same to the last bit. Otherwise the subject's session continues one prompt after another. The caller frees the ids, also
+ * after an error. */
+apr_status apr_subject_continue(const apr_subject *subject, apr_continuation *all, size_t n, size_t limit, apr_error *err);
 
 /* Checks that every token id stands for the same bytes in two models. Control tokens are compared as text, unused ids have no bytes. The
  * formats of the two files may differ. APR_E_UNSUPPORTED, with the first id that differs. Sessions are not needed. */

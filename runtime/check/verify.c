@@ -497,34 +497,44 @@ static apr_status prompt_ids(const apr_subject *reference, size_t which, int32_t
     return status;
 }
 
-static apr_status answer_of(const apr_subject *s, const int32_t *prompt, size_t n_prompt, size_t limit, int32_t **ids, size_t *n_ids,
-                            char **text, apr_error *err)
+static apr_status compare_answer(apr_verify_report *report, const char *prompt, const apr_continuation *reference,
+                                 const apr_continuation *other, apr_error *err)
 {
-    size_t n;
+    apr_verify_answer *const a = &report->answers[report->n_answers++];
+    const size_t n_reference = reference->n_ids, n_other = other->n_ids;
+    size_t n_bytes;
 
-    APR_TRY(apr_subject_continue(s, prompt, n_prompt, limit, ids, n_ids, err));
-    return decode(s, *ids, *n_ids, text, &n, err);
+    *a = (apr_verify_answer){.prompt = prompt, .n_reference = (int64_t)n_reference};
+    APR_TRY(decode(&report->input->reference, reference->ids, n_reference, &a->reference, &n_bytes, err));
+    APR_TRY(decode(&report->input->other, other->ids, n_other, &a->other, &n_bytes, err));
+    while ((size_t)a->n_same < n_reference && (size_t)a->n_same < n_other && reference->ids[a->n_same] == other->ids[a->n_same])
+        a->n_same++;
+    a->same = n_reference == n_other && (size_t)a->n_same == n_reference;
+    return APR_OK;
 }
 
-static apr_status compare_answer(apr_verify_report *report, size_t which, apr_error *err)
+/* Both models answer all prompts; the reference first. */
+static apr_status compare_answers(apr_verify_report *report, apr_error *err)
 {
     const apr_verify_input *const input = report->input;
     const size_t limit = (size_t)input->n_answer;
-    apr_verify_answer *const a = &report->answers[report->n_answers];
-    int32_t *prompt, *reference = NULL, *other = NULL;
-    size_t n, n_reference = 0, n_other = 0;
+    apr_continuation reference[N_PROMPTS] = {{0}}, other[N_PROMPTS] = {{0}};
+    int32_t *ids[N_PROMPTS] = {0};
+    apr_status status = APR_OK;
 
-    APR_TRY(prompt_ids(&input->reference, which, &prompt, &n, err));
-    report->n_answers++;
-    a->prompt = prompts[which];
-    apr_status status = answer_of(&input->reference, prompt, n, limit, &reference, &n_reference, &a->reference, err);
-    if (status == APR_OK) status = answer_of(&input->other, prompt, n, limit, &other, &n_other, &a->other, err);
-    a->n_reference = (int64_t)n_reference;
-    while ((size_t)a->n_same < n_reference && (size_t)a->n_same < n_other && reference[a->n_same] == other[a->n_same]) a->n_same++;
-    a->same = n_reference == n_other && (size_t)a->n_same == n_reference;
-    free(reference);
-    free(other);
-    free(prompt);
+    for (size_t i = 0; i < N_PROMPTS && status == APR_OK; i++) {
+        status = prompt_ids(&input->reference, i, &ids[i], &reference[i].n_prompt, err);
+        other[i].prompt = reference[i].prompt = ids[i];
+        other[i].n_prompt = reference[i].n_prompt;
+    }
+    if (status == APR_OK) status = apr_subject_continue(&input->reference, reference, N_PROMPTS, limit, err);
+    if (status == APR_OK) status = apr_subject_continue(&input->other, other, N_PROMPTS, limit, err);
+    for (size_t i = 0; i < N_PROMPTS && status == APR_OK; i++) status = compare_answer(report, prompts[i], &reference[i], &other[i], err);
+    for (size_t i = 0; i < N_PROMPTS; i++) {
+        free(reference[i].ids);
+        free(other[i].ids);
+        free(ids[i]);
+    }
     return status;
 }
 
@@ -534,10 +544,8 @@ static apr_status check_answers(apr_verify_report *report, apr_error *err)
     size_t n_same = 0;
 
     if (report->n_texts == 0) return APR_OK; /* the vocabularies differ */
-    for (size_t i = 0; i < N_PROMPTS; i++) {
-        APR_TRY(compare_answer(report, i, err));
-        n_same += report->answers[i].same;
-    }
+    APR_TRY(compare_answers(report, err));
+    for (size_t i = 0; i < report->n_answers; i++) n_same += report->answers[i].same;
     if (report->same_shape && report->tensors.unchanged) add_check(report, APR_VERIFY_ANSWERS, n_same == report->n_answers);
     else note(report, APR_VERIFY_ANSWERS);
     return APR_OK;

@@ -68,6 +68,11 @@ apr_status apr_session_open(apr_session **session, const apr_model *model, const
 apr_status apr_session_go_on(const apr_session *session, apr_error *err);
 /* Opens with the options of another session, including its plan's context size. */
 apr_status apr_session_open_like(apr_session **session, const apr_model *model, const apr_session *like, apr_error *err);
+/* Opens the model of another session for n_sequences sequences that share kv_cells positions, with its options, context size, batch size
+ * and exactness, and n_sequences rows of logits. On the host a sequence has the numbers that `like` has for the same tokens in the same
+ * calls, a step being a call for one token of each sequence. */
+apr_status apr_session_open_sequences_like(apr_session **session, const apr_session *like, int64_t n_sequences, int64_t kv_cells,
+                                           apr_error *err);
 void apr_session_close(apr_session *session); /* NULL is fine */
 
 /* Writes other numbers over the model's tensor of that name on the session's device: `with` has its type and shape, and its bytes in order.

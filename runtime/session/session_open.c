@@ -567,6 +567,19 @@ apr_status apr_session_open_like(apr_session **session, const apr_model *model, 
     return apr_session_open(session, model, &options, err);
 }
 
+apr_status apr_session_open_sequences_like(apr_session **session, const apr_session *like, int64_t n_sequences, int64_t kv_cells,
+                                           apr_error *err)
+{
+    apr_session_options options = like->options;
+    options.n_ctx = like->places[0].plan.n_ctx;
+    options.n_batch = like->places[0].plan.n_batch; /* prompts are cut where `like` cuts them */
+    options.n_logits = n_sequences;
+    options.n_sequences = n_sequences;
+    options.kv_cells = kv_cells;
+    options.exact = like->exact;
+    return apr_session_open(session, like->model, &options, err);
+}
+
 void apr_session_close(apr_session *s)
 {
     if (s == NULL) return;
