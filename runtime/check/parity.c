@@ -292,6 +292,24 @@ static apr_difference choice_difference(const parity *p, int64_t n_rows, int64_t
     return d;
 }
 
+/* The difference of chosen positions, by the same rule. A row is [positions, gap]. */
+static apr_difference index_difference(const parity *p, int64_t n_rows, int64_t width, double tie)
+{
+    const int64_t n = width - 1;
+    float *const own = malloc(2 * (size_t)(n_rows * n) * sizeof *own + 1);
+
+    if (own == NULL) return not_finite((apr_difference){0}, 0);
+    float *const others = own + n_rows * n;
+    for (int64_t row = 0; row < n_rows; row++) {
+        const float *const a = p->rows[0] + row * width, *const b = p->rows[1] + row * width;
+        memcpy(own + row * n, a, (size_t)n * sizeof *own);
+        memcpy(others + row * n, (double)a[n] > tie ? b : a, (size_t)n * sizeof *own);
+    }
+    const apr_difference d = apr_difference_of(own, others, n_rows, n);
+    free(own);
+    return d;
+}
+
 /* The difference of the sampled numbers. All numbers of the other backend must be finite. */
 static apr_difference sample_difference(const parity *p, int64_t n_rows, int64_t width)
 {
@@ -312,6 +330,7 @@ static apr_difference sample_difference(const parity *p, int64_t n_rows, int64_t
 static apr_difference difference_of(const parity *p, apr_op_kind kind, int64_t n_rows, int64_t width, double tie)
 {
     if (kind == APR_OP_ROUTE) return choice_difference(p, n_rows, width, tie);
+    if (kind == APR_OP_INDEX) return index_difference(p, n_rows, width, tie);
     if (p->sample.stride > 1) return sample_difference(p, n_rows, width);
     return apr_difference_of(p->rows[0], p->rows[1], n_rows, width);
 }

@@ -2,6 +2,8 @@
  */
 #include "runtime/check/backends.h"
 
+#include "tests/support/program_model.h"
+
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -138,6 +140,63 @@ static void backends_agree_within_their_bounds_alone(void **state)
         assert_int_equal(apr_backends_agree(&(apr_divergence){.mean = cases[i].mean, .same_top = cases[i].same_top}), cases[i].agree);
 }
 
+/* --- chosen positions --- */
+
+/* A layer of a family, its kind as stated, with a dense feed-forward. */
+static void open_layer(program_model *m, const char *architecture, const uint8_t *mixer)
+{
+    static const uint8_t ffn = APR_FFN_DENSE;
+    apr_hparams h = program_model_sizes(architecture);
+    apr_error err = {0};
+
+    h.num_layers = 1;
+    h.layer_kinds = mixer;
+    h.ffn_kinds = &ffn;
+    h.num_experts = 0;
+    if (program_model_open(m, &h, APR_F32, &err) != APR_OK) fail_msg("%s: %s", architecture, err.text);
+}
+
+/* The host, but the first chosen position of each token is the one before it, where there is one. */
+static void index_one_off(const apr_op_args *args)
+{
+    apr_host_backend.ops[APR_OP_INDEX](args);
+    for (int64_t t = 0; t < args->index.n_tokens; t++) {
+        float *const first = args->index.out + t * apr_index_row(args->index.n_chosen);
+        if (*first > 0.0f) --*first;
+    }
+}
+
+/* How far the last chosen score is above the next one is not compared: it differs by rounding. The positions are. */
+static void chosen_positions_are_compared_without_their_gap(void **state)
+{
+    static const uint8_t mixer = APR_LAYER_FULL;
+    static const int64_t positions[] = {0, 40};
+    apr_backend wrong = apr_host_backend;
+    program_model m;
+    int32_t ids[N_IDS];
+    (void)state;
+
+    open_layer(&m, "deepseek_v32", &mixer);
+    for (int i = 0; i < N_IDS; i++) ids[i] = (int32_t)((i * 37 + i * i * 11 + 5) % m.model.hparams.vocab_size);
+    wrong.ops[APR_OP_INDEX] = index_one_off;
+    for (int is_wrong = 0; is_wrong < 2; is_wrong++) {
+        apr_parity_options options = {.positions = positions, .n_positions = 2, .n_batch = 16, .layer = APR_PARITY_ALL_LAYERS};
+        apr_session_options sizes = apr_session_defaults;
+        apr_parity_result result;
+        apr_error err = {0};
+        sizes.n_ctx = 96;
+        sizes.n_batch = sizes.n_logits = 32;
+        sizes.kv_dtype = APR_F32;
+        sizes.backend = is_wrong ? &wrong : NULL;
+        apr_session *const session = must_open_session(&m.model, &sizes);
+        if (apr_backends_parity(session, ids, N_IDS, &options, &result, &err) != APR_OK) fail_msg("%s", err.text);
+        assert_true(result.failed == (is_wrong != 0) && (!is_wrong || result.first.kind == APR_OP_INDEX));
+        apr_parity_result_close(&result);
+        apr_session_close(session);
+    }
+    program_model_close(&m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -145,6 +204,7 @@ int main(void)
         cmocka_unit_test(a_wrong_operation_is_named_with_its_tensor_and_its_bound),
         cmocka_unit_test(texts_tell_a_wrong_backend_from_another_order_of_sums),
         cmocka_unit_test(backends_agree_within_their_bounds_alone),
+        cmocka_unit_test(chosen_positions_are_compared_without_their_gap),
     };
     return cmocka_run_group_tests_name("backends", tests, NULL, NULL);
 }
