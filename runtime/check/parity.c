@@ -565,7 +565,7 @@ static apr_status copy_cells(const parity *p, apr_session *from, apr_session *to
 
 /* Evaluates up to `position` with one session and copies its keys and values to the other. With two models the reference evaluates;
  * with two backends the other one, because it is faster. */
-static apr_status advance_to(parity *p, int64_t position)
+static apr_status evaluate_to(parity *p, int64_t position)
 {
     apr_session *const from = p->options->weights != NULL ? p->reference : p->other, *const to =
                                                                                          from == p->reference ? p->other : p->reference;
@@ -579,6 +579,73 @@ static apr_status advance_to(parity *p, int64_t position)
     apr_trace_seek(to, position);
     p->position = position;
     return APR_OK;
+}
+
+/* Cells at a text's beginning that are not copied: some models' attention goes to them, and copies would take nearly all of it. */
+enum { BEGINNING = 16 };
+
+/* Can cells be copies? Not where a state has the sum of all tokens, nor where positions with equal keys would be chosen among. */
+static bool can_fill(const apr_program *program)
+{
+    for (size_t i = 0; i < program->n_states; i++)
+        if (!apr_state_has_cells(&program->states[i])) return false;
+    for (size_t i = 0; i < program->n_ops; i++)
+        if (program->ops[i].kind == APR_OP_INDEX) return false;
+    return program->n_states > 0;
+}
+
+/* n cells drawn from the `n_from` cells of `from`: keys, then values. */
+static void draw_cells(const parity *p, int state, const uint8_t *from, int64_t n_from, uint64_t *random, uint8_t *cells, int64_t n)
+{
+    const size_t key = apr_trace_cell_bytes(p->reference, state, 0), value = apr_trace_cell_bytes(p->reference, state, 1);
+
+    for (int64_t i = 0; i < n; i++) {
+        const size_t drawn = (size_t)(apr_random(random) % (uint64_t)n_from);
+        memcpy(cells + (size_t)i * key, from + drawn * key, key);
+        memcpy(cells + (size_t)n * key + (size_t)i * value, from + (size_t)n_from * key + drawn * value, value);
+    }
+}
+
+/* Fills cells [begin, end) of a state in both sessions. A sliding window still has the cells of its last positions. */
+static apr_status fill_cells(const parity *p, int state, int64_t begin, int64_t end)
+{
+    const apr_state *const facts = &p->program->states[state];
+    const int64_t evaluated = begin - BEGINNING,
+                  n_from = facts->kind == APR_STATE_KV_WINDOW && facts->window < evaluated ? facts->window : evaluated;
+    uint8_t *const from = malloc((size_t)n_from * kv_cell_bytes(p, state)), *const cells = malloc(COPY_CELLS * kv_cell_bytes(p, state));
+    uint64_t random = (uint64_t)state;
+
+    apr_status status = from != NULL && cells != NULL ? APR_OK : apr_no_memory(p->err, "keys and values");
+    if (status == APR_OK) status = apr_trace_read_cells(p->reference, state, begin - n_from, n_from, from, p->err);
+    for (int64_t first = begin; first < end && status == APR_OK; first += COPY_CELLS) {
+        const int64_t n = end - first < COPY_CELLS ? end - first : COPY_CELLS;
+        draw_cells(p, state, from, n_from, &random, cells, n);
+        status = apr_trace_write_cells(p->reference, state, first, n, cells, p->err);
+        if (status == APR_OK) status = apr_trace_write_cells(p->other, state, first, n, cells, p->err);
+    }
+    free(from);
+    free(cells);
+    return status;
+}
+
+static apr_status fill_to(parity *p, int64_t position)
+{
+    for (size_t state = 0; state < p->program->n_states; state++) APR_TRY(fill_cells(p, (int)state, p->position, position));
+    apr_trace_seek(p->reference, position);
+    apr_trace_seek(p->other, position);
+    p->position = position;
+    return APR_OK;
+}
+
+static apr_status advance_to(parity *p, int64_t position)
+{
+    const int64_t first = p->options->most_evaluated - APR_PARITY_LAST_EVALUATED, last = position - APR_PARITY_LAST_EVALUATED;
+
+    if (first >= 2 * BEGINNING && first > p->position && first < last && can_fill(p->program)) {
+        APR_TRY(evaluate_to(p, first));
+        APR_TRY(fill_to(p, last));
+    }
+    return evaluate_to(p, position);
 }
 
 static apr_status allocate(parity *p, const int32_t *ids, int64_t n_ids, int64_t n_ctx, int32_t **text)

@@ -8,6 +8,12 @@
  * before the position are evaluated by one session and copied to the other. With two models the reference does it. With two backends
  * the other one does, because it is faster and was compared at the earlier positions.
  *
+ * With most_evaluated, the cache before a distant position is filled: only the first tokens and the last APR_PARITY_LAST_EVALUATED before
+ * the position are evaluated. The cells between are copies of evaluated ones, the same in both sessions and drawn at random for each
+ * state, so that no two ranges of cells are alike and an operation that reads other cells than it should gets other numbers. Operations
+ * are compared on them as on any others. Models with recurrent states, and those that choose positions by their scores (equal keys would
+ * have equal scores), evaluate all tokens.
+ *
  * With a sample, the reference computes only some rows of each matrix, at least 512 and other ones at each position. The other rows keep
  * the values of the compared backend, which must be finite. */
 #ifndef APR_RUNTIME_PARITY_H
@@ -62,11 +68,12 @@ typedef struct apr_parity_options {
     int layer;                  /* only this layer; APR_PARITY_ALL_LAYERS: all; -1: embeddings and head */
     const char *op;             /* only operations of this kind ("linear") or output value ("gate"); NULL: all */
     double sample;              /* two backends: share of each matrix's rows that is held to the reference; 0 or 1: all rows */
+    int64_t most_evaluated;     /* tokens before a position that are evaluated, where its cache can be filled; 0: all */
     apr_status (*on_record)(void *user, const apr_parity_record *record, apr_error *err); /* may be NULL */
     void *user;
 } apr_parity_options;
 
-enum { APR_PARITY_ALL_LAYERS = -2, APR_PARITY_BATCH = 16 };
+enum { APR_PARITY_ALL_LAYERS = -2, APR_PARITY_BATCH = 16, APR_PARITY_LAST_EVALUATED = 128 };
 
 typedef struct apr_parity_result {
     int64_t n_checked, n_passed;

@@ -7,6 +7,7 @@
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -197,6 +198,133 @@ static void chosen_positions_are_compared_without_their_gap(void **state)
     program_model_close(&m);
 }
 
+/* --- a cache that is filled --- */
+
+/* FILLED_FROM tokens are evaluated first, then cells are filled up to FILLED_TO, then APR_PARITY_LAST_EVALUATED tokens are evaluated. */
+enum { DISTANT = 400, MOST_EVALUATED = 192, FILLED_FROM = 64, FILLED_TO = DISTANT - 128, FILLED_CTX = 448, SHIFTED = 64 };
+enum { N_ALL = DISTANT + 17, N_FEW = FILLED_FROM + APR_PARITY_LAST_EVALUATED + 17 };
+
+/* The host, which counts the tokens that it is given. */
+static int64_t n_embedded;
+
+static void count_tokens(const apr_op_args *args)
+{
+    n_embedded += args->embed.n_tokens;
+    apr_host_backend.ops[APR_OP_EMBED](args);
+}
+
+/* The host, but after FILLED_TO two ranges of the keys are in each other's place. */
+static void attend_with_ranges_swapped(const apr_op_args *args)
+{
+    const apr_cache *const keys = &args->attend.keys;
+    const size_t cell = (size_t)(keys->row_bytes * args->attend.n_kv_heads), range = SHIFTED * cell;
+    apr_op_args own = *args;
+
+    if (args->attend.position < FILLED_TO) {
+        apr_host_backend.ops[APR_OP_ATTEND](args);
+        return;
+    }
+    uint8_t *const swapped = malloc((size_t)keys->n_cells * cell);
+    assert_non_null(swapped);
+    memcpy(swapped, keys->data, (size_t)keys->n_cells * cell);
+    memcpy(swapped + 2 * range, keys->data + 3 * range, range);
+    memcpy(swapped + 3 * range, keys->data + 2 * range, range);
+    own.attend.keys.data = swapped;
+    apr_host_backend.ops[APR_OP_ATTEND](&own);
+    free(swapped);
+}
+
+/* The first and a distant position of a model on a backend. Answers how many tokens it was given. */
+static int64_t compare_distant(const apr_model *model, const apr_backend *backend, int64_t most_evaluated, apr_parity_result *result)
+{
+    static const int64_t positions[] = {0, DISTANT};
+    apr_parity_options options = {
+        .positions = positions, .n_positions = 2, .n_batch = 16, .layer = APR_PARITY_ALL_LAYERS, .most_evaluated = most_evaluated};
+    apr_session_options sizes = apr_session_defaults;
+    apr_backend counting = *backend;
+    apr_error err = {0};
+    int32_t ids[N_IDS];
+
+    for (int i = 0; i < N_IDS; i++) ids[i] = (int32_t)((i * 37 + i * i * 11 + 5) % model->hparams.vocab_size);
+    sizes.n_ctx = FILLED_CTX;
+    sizes.n_batch = 32;
+    sizes.n_logits = 32;
+    sizes.kv_dtype = APR_F32;
+    counting.ops[APR_OP_EMBED] = count_tokens;
+    sizes.backend = &counting;
+    apr_session *const session = must_open_session(model, &sizes);
+    n_embedded = 0;
+    if (apr_backends_parity(session, ids, N_IDS, &options, result, &err) != APR_OK) fail_msg("%s", err.text);
+    apr_session_close(session);
+    assert_true(result->n_positions == 2 && result->last_position == DISTANT + 16);
+    return n_embedded;
+}
+
+static void a_distant_position_is_compared_on_cells_that_are_copies(void **state)
+{
+    static const int64_t enough = DISTANT + APR_PARITY_LAST_EVALUATED;
+    apr_parity_result all, few, same;
+    apr_model model;
+    apr_error err = {0};
+    (void)state;
+
+    if (apr_model_open(&model, "tests/data/tiny-qwen2", &err) != APR_OK) fail_msg("%s", err.text);
+    assert_int_equal(compare_distant(&model, &apr_host_backend, 0, &all), N_ALL);
+    assert_int_equal(compare_distant(&model, &apr_host_backend, MOST_EVALUATED, &few), N_FEW);
+    assert_true(!all.failed && !few.failed && few.n_checked == all.n_checked && few.n_passed == all.n_checked);
+    assert_int_equal(compare_distant(&model, &apr_host_backend, enough, &same), N_ALL); /* nothing is left to fill */
+    assert_memory_equal(same.worst_relative, all.worst_relative, (size_t)all.n_layers * sizeof *all.worst_relative);
+    assert_memory_not_equal(few.worst_relative, all.worst_relative, (size_t)all.n_layers * sizeof *all.worst_relative);
+    apr_parity_result_close(&all);
+    apr_parity_result_close(&few);
+    apr_parity_result_close(&same);
+    apr_model_close(&model);
+}
+
+static void an_operation_that_reads_other_cells_is_found_among_copies(void **state)
+{
+    static const int64_t most[] = {0, MOST_EVALUATED};
+    apr_backend wrong = apr_host_backend;
+    apr_model model;
+    apr_error err = {0};
+    (void)state;
+
+    wrong.ops[APR_OP_ATTEND] = attend_with_ranges_swapped;
+    if (apr_model_open(&model, "tests/data/tiny-qwen2", &err) != APR_OK) fail_msg("%s", err.text);
+    for (size_t i = 0; i < sizeof most / sizeof *most; i++) {
+        apr_parity_result result;
+        compare_distant(&model, &wrong, most[i], &result);
+        assert_true(result.failed && result.first.kind == APR_OP_ATTEND && result.first.layer == 0);
+        assert_int_equal(result.first.position, DISTANT);
+        apr_parity_result_close(&result);
+    }
+    apr_model_close(&model);
+}
+
+/* Windows are filled with cells that they still have. Recurrent states, and scores that choose positions, need every token. */
+static void what_a_model_keeps_decides_whether_cells_are_copies(void **state)
+{
+    static const struct {
+        const char *architecture;
+        uint8_t mixer;
+        int64_t n_evaluated;
+    } cases[] = {{"llama", APR_LAYER_FULL, N_FEW},
+                 {"gemma3_text", APR_LAYER_SLIDING, N_FEW},
+                 {"qwen3_5", APR_LAYER_LINEAR, N_ALL},
+                 {"deepseek_v32", APR_LAYER_FULL, N_ALL}};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        apr_parity_result result;
+        program_model m;
+        open_layer(&m, cases[i].architecture, &cases[i].mixer);
+        assert_int_equal(compare_distant(&m.model, &apr_host_backend, MOST_EVALUATED, &result), cases[i].n_evaluated);
+        char sentence[512];
+        if (result.failed) fail_msg("%s: %s", cases[i].architecture, apr_parity_sentence(sentence, sizeof sentence, &result));
+        apr_parity_result_close(&result);
+        program_model_close(&m);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -205,6 +333,9 @@ int main(void)
         cmocka_unit_test(texts_tell_a_wrong_backend_from_another_order_of_sums),
         cmocka_unit_test(backends_agree_within_their_bounds_alone),
         cmocka_unit_test(chosen_positions_are_compared_without_their_gap),
+        cmocka_unit_test(a_distant_position_is_compared_on_cells_that_are_copies),
+        cmocka_unit_test(an_operation_that_reads_other_cells_is_found_among_copies),
+        cmocka_unit_test(what_a_model_keeps_decides_whether_cells_are_copies),
     };
     return cmocka_run_group_tests_name("backends", tests, NULL, NULL);
 }
