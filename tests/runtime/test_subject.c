@@ -3,6 +3,7 @@
 
 #include "runtime/session/sample.h"
 #include "tests/support/edited_model.h"
+#include "tests/support/failing_host.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -164,6 +165,41 @@ static void a_sequence_has_the_logits_of_the_session_that_it_is_like(void **stat
     }
 }
 
+/* The first allocations are for the ids and the rows of a step, the next is the session's. */
+static void without_memory_for_a_session_prompts_continue_one_after_another(void **state)
+{
+    int32_t ids[N_PROMPTS][LONGEST];
+    apr_continuation all[N_PROMPTS], alone[N_PROMPTS];
+    apr_error err = {0};
+    made m;
+    (void)state;
+
+    open_made(&m, APR_Q8_0);
+    check_together(&m.subject, LIMIT, alone);
+    make_prompts(ids, all);
+    apr_session_reset(m.subject.session);
+    failing_host_allocation(N_PROMPTS + 2);
+    const apr_status status = apr_subject_continue(&m.subject, all, N_PROMPTS, LIMIT, &err);
+    failing_host_allocation(0);
+    assert_int_equal(status, APR_OK);
+    assert_true(apr_session_position(m.subject.session) > 0); /* they had no other */
+    for (int k = 0; k < N_PROMPTS; k++) {
+        assert_int_equal(all[k].n_ids, alone[k].n_ids);
+        assert_memory_equal(all[k].ids, alone[k].ids, alone[k].n_ids * sizeof *alone[k].ids);
+    }
+    free_ids(all);
+    free_ids(alone);
+    for (int nth = 1; nth < N_PROMPTS + 1; nth++) {
+        make_prompts(ids, all);
+        failing_host_allocation(nth);
+        const apr_status failure = apr_subject_continue(&m.subject, all, N_PROMPTS, LIMIT, &err);
+        failing_host_allocation(0);
+        assert_int_equal(failure, APR_E_MEMORY);
+        free_ids(all);
+    }
+    close_made(&m);
+}
+
 /* An empty prompt, or one beyond the context, is refused as alone. */
 static void what_cannot_be_continued_is_refused(void **state)
 {
@@ -194,6 +230,7 @@ int main(void)
         cmocka_unit_test(prompts_continue_together_as_each_does_alone),
         cmocka_unit_test(each_ends_where_it_ends_alone),
         cmocka_unit_test(a_sequence_has_the_logits_of_the_session_that_it_is_like),
+        cmocka_unit_test(without_memory_for_a_session_prompts_continue_one_after_another),
         cmocka_unit_test(what_cannot_be_continued_is_refused),
     };
     return cmocka_run_group_tests_name("subject", tests, NULL, NULL);
