@@ -2,7 +2,8 @@
  *
  * The checks: text (tokens, stop ids, chat template), programs (facts), weights (tensors), each operation on the same input, whole texts,
  * greedy answers, the backend against the reference in float64, and memory against the plan. Thresholds are not fixed: a control measures
- * the error that a type must have (see weights.h, parity.h, compare.h).
+ * the error that a type must have (see weights.h, parity.h, compare.h). On the host the four answers of a model are sequences of one more
+ * session (subject.h), and the backend's distant position has a cache that is filled after 640 evaluated tokens (parity.h).
  *
  * The report holds figures and verdicts; the caller prints them. */
 #ifndef APR_RUNTIME_VERIFY_H

@@ -577,6 +577,7 @@ apr_status apr_session_open_sequences_like(apr_session **session, const apr_sess
     options.n_sequences = n_sequences;
     options.kv_cells = kv_cells;
     options.exact = like->exact;
+    options.on_warning = NULL; /* opening `like` has warned */
     return apr_session_open(session, like->model, &options, err);
 }
 
