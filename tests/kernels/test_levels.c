@@ -58,6 +58,17 @@ static void ties_between_codes(float *x, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) x[i] = ldexpf((float)((int)(random_bits() % 65) - 32), -1 - (int)(i / 256 % 3));
 }
+/* Blocks of 32 whose best step is near 1: most values are middles between two levels of IQ4_NL, or the next number on either side. */
+static void middles_of_iq4(float *x, int64_t n)
+{
+    static const float middles[] = {-115.5f, -93.5f, -74.0f, -57.0f, -42.0f, -28.5f, -16.0f, -4.5f,
+                                    7.0f,    19.0f,  31.5f,  45.5f,  61.0f,  79.0f,  101.0f};
+    for (int64_t i = 0; i < n; i++) {
+        const float middle = middles[random_bits() % 15], exact[] = {-127.0f, 113.0f, 1.0f, -10.0f};
+        const float near[] = {middle, nextafterf(middle, 200.0f), nextafterf(middle, -200.0f)};
+        x[i] = i % 32 == 0 ? -127.0f : i % 32 < 22 ? near[random_bits() % 3] : exact[random_bits() % 4];
+    }
+}
 static void mostly_zeros(float *x, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) x[i] = random_bits() % 16 ? (random_bits() % 2 ? 0.0f : -0.0f) : bell();
@@ -87,6 +98,7 @@ static const struct {
             {"one sign", one_sign},
             {"far from zero and close together", far_from_zero_and_close_together},
             {"ties between codes", ties_between_codes},
+            {"middles of IQ4", middles_of_iq4},
             {"mostly zeros", mostly_zeros},
             {"pairs of extremes", pairs_of_extremes}};
 enum { N_SETS = sizeof sets / sizeof *sets };

@@ -4,11 +4,12 @@
  * w: weights of the values; NULL: all are 1, a faster case for which the compiler removes the rest. Where the reference stops early, a
  * lane continues and is masked. */
 #include "kernels/host/codecs/simd_codecs.h"
+#include "kernels/host/codecs/simd_iq4_levels.h"
 #include "kernels/host/codecs/simd_transpose.h"
 #include "kernels/ref/step_search.h"
 
-/* The level that is nearest to each lane. */
-typedef wide (*wide_level_fn)(wide v);
+/* The levels that are nearest to the lanes of eight vectors. */
+typedef void (*wide_levels_fn)(const wide v[8], wide level[8]);
 
 typedef struct step_sums {
     wide cc, cx;
@@ -17,59 +18,70 @@ typedef struct step_sums {
 WIDE_INLINE wide inverse_of(wide step) { return wide_where(wide_differs(step, wide_set(0.0f)), wide_div(wide_set(1.0f), step)); }
 
 /* As apr_step_fit. Without weights the sum of squared levels is an integer, exact in any order. */
-WIDE_INLINE step_sums fit_step(const wide *x, const wide *w, int n, wide step, wide_level_fn level)
+WIDE_INLINE step_sums fit_step(const wide *x, const wide *w, int n, wide step, wide_levels_fn levels)
 {
     const wide inverse = inverse_of(step), zero = wide_set(0.0f);
     wide whole[2] = {zero, zero}, cc[8], cx[8];
 
     for (int l = 0; l < 8; l++) cc[l] = cx[l] = zero;
 #pragma GCC unroll 2
-    for (int j = 0; j < n; j += 8)
+    for (int j = 0; j < n; j += 8) {
+        wide v[8], c[8];
+#pragma GCC unroll 8
+        for (int l = 0; l < 8; l++) v[l] = wide_mul(x[j + l], inverse);
+        levels(v, c);
 #pragma GCC unroll 8
         for (int l = 0; l < 8; l++) {
-            const wide v = x[j + l], c = level(wide_mul(v, inverse)), wc = w != NULL ? wide_mul(w[j + l], c) : c;
-            if (w != NULL) cc[l] = wide_add(cc[l], wide_mul(wc, c));
-            else whole[l % 2] = wide_integer_fma(c, c, whole[l % 2]);
-            cx[l] = wide_add(cx[l], wide_mul(wc, v));
+            const wide wc = w != NULL ? wide_mul(w[j + l], c[l]) : c[l];
+            if (w != NULL) cc[l] = wide_add(cc[l], wide_mul(wc, c[l]));
+            else whole[l % 2] = wide_integer_fma(c[l], c[l], whole[l % 2]);
+            cx[l] = wide_add(cx[l], wide_mul(wc, x[j + l]));
         }
+    }
     return (step_sums){w != NULL ? wide_sum8(cc) : wide_add(whole[0], whole[1]), wide_sum8(cx)};
 }
 
 /* As apr_step_error. */
-WIDE_INLINE wide error_of(const wide *x, const wide *w, int n, wide step, wide_level_fn level)
+WIDE_INLINE wide error_of(const wide *x, const wide *w, int n, wide step, wide_levels_fn levels)
 {
     const wide inverse = inverse_of(step);
     wide ee[8];
 
     for (int l = 0; l < 8; l++) ee[l] = wide_set(0.0f);
 #pragma GCC unroll 2
-    for (int j = 0; j < n; j += 8)
+    for (int j = 0; j < n; j += 8) {
+        wide v[8], c[8];
+#pragma GCC unroll 8
+        for (int l = 0; l < 8; l++) v[l] = wide_mul(x[j + l], inverse);
+        levels(v, c);
 #pragma GCC unroll 8
         for (int l = 0; l < 8; l++) {
-            const wide v = x[j + l], e = wide_sub(wide_mul(step, level(wide_mul(v, inverse))), v);
+            const wide e = wide_sub(wide_mul(step, c[l]), x[j + l]);
             ee[l] = wide_add(ee[l], wide_mul(w != NULL ? wide_mul(w[j + l], e) : e, e));
         }
+    }
     return wide_sum8(ee);
 }
 
 /* The levels of a type, and how many values have one step. */
 typedef struct step_kind {
     int n;
+    float mirrored; /* values of at most this magnitude, in steps, have levels of both signs */
     step_sums (*fit)(const wide *x, const wide *w, wide step);
     wide (*error)(const wide *x, const wide *w, wide step);
 } step_kind;
 
 /* Functions of their own, because each is long and used in several places. */
-#define STEP_KIND(name, n, level)                                                              \
-    static step_sums fit_##name(const wide *x, const wide *w, wide step)                       \
-    {                                                                                          \
-        return w != NULL ? fit_step(x, w, n, step, level) : fit_step(x, NULL, n, step, level); \
-    }                                                                                          \
-    static wide error_##name(const wide *x, const wide *w, wide step)                          \
-    {                                                                                          \
-        return w != NULL ? error_of(x, w, n, step, level) : error_of(x, NULL, n, step, level); \
-    }                                                                                          \
-    static const step_kind kind_##name = {n, fit_##name, error_##name};
+#define STEP_KIND(name, n, mirrored, levels)                                                     \
+    static step_sums fit_##name(const wide *x, const wide *w, wide step)                         \
+    {                                                                                            \
+        return w != NULL ? fit_step(x, w, n, step, levels) : fit_step(x, NULL, n, step, levels); \
+    }                                                                                            \
+    static wide error_##name(const wide *x, const wide *w, wide step)                            \
+    {                                                                                            \
+        return w != NULL ? error_of(x, w, n, step, levels) : error_of(x, NULL, n, step, levels); \
+    }                                                                                            \
+    static const step_kind kind_##name = {n, mirrored, fit_##name, error_##name};
 
 /* The weights of vector v, or NULL. */
 static const wide *weights_at(const wide *w, int at) { return w != NULL ? w + at : NULL; }
@@ -88,7 +100,8 @@ static void try_step(const step_kind *kind, const wide *x, const wide *w, wide s
     best->step = wide_choose(better, fit, best->step);
 }
 
-/* As apr_search_step. */
+/* As apr_search_step. No value is larger than `divisor` steps. If all levels of such values exist with both signs, the step of the other
+ * sign gives mirrored levels and the same gain. It cannot be better, because margins are at least 1, and is left out. */
 static wide search_steps(const step_kind *kind, const wide *x, const wide *w, const apr_step_search *search)
 {
     const wide zero = wide_set(0.0f);
@@ -107,7 +120,7 @@ static wide search_steps(const step_kind *kind, const wide *x, const wide *w, co
     for (int t = 0; t < search->trials; t++, divisor *= search->ratio) {
         const wide step = wide_div(extreme, wide_set(divisor));
         try_step(kind, x, w, step, search->margin, has_range, &best);
-        if (search->longer != 0.0f) try_step(kind, x, w, wide_minus(step), search->margin, has_range, &best);
+        if (search->longer != 0.0f && divisor > kind->mirrored) try_step(kind, x, w, wide_minus(step), search->margin, has_range, &best);
     }
     for (int p = 0; p < search->polishes; p++) try_step(kind, x, w, best.step, search->margin, has_range, &best);
     return best.step;
@@ -254,7 +267,14 @@ static void search_scales(const step_kind *kind, const wide *x, const wide *w, c
 enum { ELEMS = 256, Q3_SUBS = 16, Q3_SUB_ELEMS = 16 };
 
 WIDE_INLINE wide level_q3_k(wide v) { return wide_clamp(wide_round(v), -4.0f, 3.0f); }
-STEP_KIND(q3_k, Q3_SUB_ELEMS, level_q3_k)
+
+WIDE_INLINE void levels_q3_k(const wide v[8], wide level[8])
+{
+    for (int l = 0; l < 8; l++) level[l] = level_q3_k(v[l]);
+}
+
+/* Up to 3.49 a value is rounded to 3 or less, also where the division and the product that gave it were rounded up. */
+STEP_KIND(q3_k, Q3_SUB_ELEMS, 3.49f, levels_q3_k)
 
 /* Packs 256 codes from 0 to 7: see the reference's decoder. */
 static void store_q3_k(const uint8_t *code, const apr_block_scales *best, apr_block_Q3_K *block)
@@ -301,34 +321,15 @@ static void encode_q3_k_block(const float *src, const float *importance, uint8_t
 
 enum { IQ4_ELEMS = 32, IQ4_SUBS = 8, IQ4_BLOCKS = WIDE / IQ4_SUBS };
 
-/* The middle between a level and the next, and how much higher the next is. */
-#define IQ4_STEPS(X)  \
-    X(-115.5f, 23.0f) \
-    X(-93.5f, 21.0f)  \
-    X(-74.0f, 18.0f)  \
-    X(-57.0f, 16.0f)  \
-    X(-42.0f, 14.0f)  \
-    X(-28.5f, 13.0f)  \
-    X(-16.0f, 12.0f)  \
-    X(-4.5f, 11.0f) X(7.0f, 12.0f) X(19.0f, 12.0f) X(31.5f, 13.0f) X(45.5f, 15.0f) X(61.0f, 16.0f) X(79.0f, 20.0f) X(101.0f, 24.0f)
-
-WIDE_INLINE wide level_iq4(wide v)
-{
-    wide level = wide_set(-127.0f);
-#define X(middle, up) level = wide_add(level, wide_where(wide_less(wide_set(middle), v), wide_set(up)));
-    IQ4_STEPS(X)
-#undef X
-    return level;
-}
-
-STEP_KIND(iq4, IQ4_ELEMS, level_iq4)
+/* Only few levels exist with both signs. */
+STEP_KIND(iq4, IQ4_ELEMS, 0.0f, iq4_levels)
 
 WIDE_INLINE wide index_iq4(wide v)
 {
     wide index = wide_set(0.0f);
-#define X(middle, up) index = wide_add(index, wide_where(wide_less(wide_set(middle), v), wide_set(1.0f)));
-    IQ4_STEPS(X)
-#undef X
+#define ADD(middle, up, none) index = wide_add(index, wide_where(wide_less(wide_set(middle), v), wide_set(1.0f)));
+    IQ4_STEPS(ADD, 0)
+#undef ADD
     return index;
 }
 
