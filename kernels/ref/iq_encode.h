@@ -13,16 +13,8 @@ static void iq_load(const iq_type *t, const float *restrict src, const float *re
     const bool has_signs = t->signs == IQ_FREE_SIGNS || t->signs == IQ_EVEN_SIGNS;
 
     apr_block_weights(importance != NULL ? importance : none, IQ_ELEMS, in->w);
-    for (int g = 0; g < IQ_ELEMS / 8; g++) {
-        unsigned minus = 0;
-        for (int i = 8 * g; i < 8 * g + 8; i++) {
-            const float x = apr_clamp_finite(src[i], limit);
-            in->x[i] = has_signs && x < 0.0f ? -x : x;
-            in->wx[i] = in->w[i] * in->x[i];
-            minus |= (unsigned)(x < 0.0f) << (i - 8 * g);
-        }
-        in->minus[g] = (uint8_t)minus;
-    }
+    for (int g = 0; g < IQ_ELEMS; g += 8)
+        in->minus[g / 8] = (uint8_t)iq_load_group(src + g, in->w + g, limit, has_signs, in->x + g, in->wx + g);
 }
 
 /* Zeros have d = 0, and the first point everywhere. */

@@ -3,10 +3,23 @@
  * One source for the reference and for the host's SIMD levels, so that all give the same bytes. Who includes it has defined, before:
  *
  *   IQ_INLINE          how small functions are declared
+ *   iq_load_group      a group's values and signs
  *   iq_cell            the cell of a group's values at a scale
- *   iq_errors          the weighted squared error of each value at each level
+ *   iq_error_table     the weighted squared error of each of a group's values at each level, arranged for lookups
+ *   iq_errors          makes it
+ *   iq_turn_errors     changes it to that with the sign of one value turned
  *   iq_best_of_list    the point of least error in a list
- *   iq_values          the levels of a point
+ *   iq_find_points     the best points of a group
+ *   iq_price_signs     what turning signs costs
+ *   iq_raise           adds to eight numbers
+ *   iq_first_least     the first of the least of eight numbers
+ *   iq_below           which of eight numbers are below a limit, one bit each
+ *   iq_eight           eight numbers: levels, or sums
+ *   iq_values          the levels of a group's points
+ *   iq_least_product   the sign that is cheapest to turn, once the points are chosen
+ *   iq_turn_value      turns the sign of one of eight levels
+ *   iq_add_products    adds to the sums a and b (see below)
+ *   iq_sum             of eight numbers, as apr_sum8
  *
  * For given scales the points, signs and shifts are the best of all (iq_book.h). A group is eight values: one point of eight, or two of
  * four. The steps for a block:
@@ -43,83 +56,51 @@ typedef struct iq_sub {
 
 /* ---- points of a group ---- */
 
-IQ_INLINE unsigned iq_best_in_cell(const iq_type *t, const apr_iq_book *book, int cell, float (*error)[8], float *least)
+/* Point h of the group. */
+IQ_INLINE unsigned iq_best_in_cell(const iq_type *t, const apr_iq_book *book, int cell, const iq_error_table *errors, int h, float *least)
 {
     const uint32_t first = book->first[cell];
-    return iq_best_of_list(book->list + first, (int)(book->first[cell + 1] - first), error, t->n_values, least);
+    return iq_best_of_list(book->list + first, (int)(book->first[cell + 1] - first), errors, t->n_values, h, least);
 }
 
-/* The best points, and their error. */
-IQ_INLINE float iq_find_points(const iq_type *t, const apr_iq_book *book, const int *cell, float (*error)[8], uint16_t *word)
+/* The best point, and its error, if the sign of value i of the group is turned. */
+IQ_INLINE unsigned iq_best_with_turned(const iq_type *t, const apr_iq_book *book, const float *x, const float *w, float s, int i, int cell,
+                                       const iq_error_table *errors, float *least)
 {
-    float sum = 0.0f, least;
-    for (int h = 0; h < 8 / t->n_values; h++, sum += least)
-        word[h] = (uint16_t)iq_best_in_cell(t, book, cell[h], error + t->n_values * h, &least);
-    return sum;
-}
+    static const int power[8] = {1, 3, 9, 27, 81, 243, 729, 2187};
+    iq_error_table turned = *errors;
 
-/* The error of each of eight values at its nearest level, and how much more it is with the sign turned: then the lowest level, on the
- * other side of 0, is the nearest. */
-IQ_INLINE void iq_price_signs(const iq_type *t, const float *x, const float *w, float s, float *nearest, float *price)
-{
-    for (int i = 0; i < 8; i++) nearest[i] = FLT_MAX;
-    for (int l = 0; l < t->n_levels; l++) {
-        const float value = s * t->level[0][l];
-        for (int i = 0; i < 8; i++) {
-            const float e = x[i] - value, at = w[i] * (e * e);
-            nearest[i] = at < nearest[i] ? at : nearest[i];
-        }
-    }
-    const float value = s * t->level[0][0];
-    for (int i = 0; i < 8; i++) {
-        const float e = x[i] + value;
-        price[i] = w[i] * (e * e) - nearest[i];
-    }
-}
-
-/* The best point, and its error, if the sign of value i of those of a point is turned. Leaves the errors as they were. */
-IQ_INLINE unsigned iq_best_with_turned(const iq_type *t, const apr_iq_book *book, float x, float w, float s, int i, int cell,
-                                       float (*error)[8], float *least)
-{
-    static const int power[2][8] = {{1, 3, 9, 27, 81, 243, 729, 2187}, {1, 8, 64, 512}};
-    float as_is[8];
-    int level = 0;
-
-    for (int l = 0; l < t->n_levels - 1; l++) level += x > s * t->boundary[0][l];
-    memcpy(as_is, error[i], sizeof as_is);
-    for (int l = 0; l < 8; l++) {
-        const float e = x + s * t->level[0][l];
-        error[i][l] = w * (e * e);
-    }
-    const unsigned word = iq_best_in_cell(t, book, cell - level * power[t->n_levels == 8][i], error, least);
-    memcpy(error[i], as_is, sizeof as_is);
-    return word;
+    iq_turn_errors(t, x, w, s, i, &turned);
+    if (t->n_levels == 8) cell &= ~(7 << i % 4 * 3); /* the value's digit of the cell becomes 0 */
+    else
+        for (int l = 0; l < 2; l++) cell -= x[i] > s * t->boundary[0][l] ? power[i] : 0;
+    return iq_best_in_cell(t, book, cell, &turned, i / t->n_values, least);
 }
 
 /* The best points if the sign of one value must be turned. Returns which value's. One is left out if the error of the nearest levels with
  * its price is at least what was found. */
 IQ_INLINE int iq_turn_a_sign(const iq_type *t, const apr_iq_book *book, const float *x, const float *w, float s, const int *cell,
-                             float (*error)[8], uint16_t *word)
+                             const iq_error_table *errors, uint16_t *word)
 {
     const int n = t->n_values;
     float other[2] = {0.0f, 0.0f}, low[2] = {0.0f, 0.0f}, nearest[8], bound[8], least = FLT_MAX;
-    int cheapest = 0, best = 0;
+    int best = 0;
     unsigned best_word = 0;
 
-    if (n == 4)
-        for (int h = 0; h < 2; h++) word[h] = (uint16_t)iq_best_in_cell(t, book, cell[h], error + 4 * h, &other[1 - h]);
+    if (n == 4) {
+        float as_is[2];
+        iq_find_points(t, book, cell, errors, word, as_is);
+        for (int h = 0; h < 2; h++) other[h] = as_is[1 - h];
+    }
     iq_price_signs(t, x, w, s, nearest, bound);
     for (int i = 0; i < 8; i++) low[i / n] += nearest[i];
-    for (int i = 0; i < 8; i++) {
-        bound[i] += low[i / n] + other[i / n];
-        if (bound[i] < bound[cheapest]) cheapest = i;
-    }
-    for (int k = -1; k < 8; k++) {
-        const int i = k < 0 ? cheapest : k, h = i / n;
+    iq_raise(bound, low[0] + other[0], low[7 / n] + other[7 / n]);
+    for (unsigned left = 0xff, next = 1u << iq_first_least(bound); next != 0; next = left & -left) {
+        const int i = __builtin_ctz(next);
         float at;
-        if (k == cheapest || !(bound[i] < least)) continue;
-        const unsigned found = iq_best_with_turned(t, book, x[i], w[i], s, i % n, cell[h], error + n * h, &at);
-        if (at + other[h] < least) least = at + other[h], best = i, best_word = found;
+        const unsigned found = iq_best_with_turned(t, book, x, w, s, i, cell[i / n], errors, &at);
+        if (at + other[i / n] < least) least = at + other[i / n], best = i, best_word = found;
+        left &= ~next & iq_below(bound, least);
     }
     word[best / n] = (uint16_t)best_word;
     return best;
@@ -136,51 +117,45 @@ IQ_INLINE bool iq_on_points(const iq_type *t, const apr_iq_book *book, const int
     return true;
 }
 
-/* Turning the sign of value i costs 4 * w * x * v: the cheapest. */
-IQ_INLINE int iq_least_product(const float *x, const float *w, const float *v)
-{
-    float product[8];
-    int least = 0;
-    for (int i = 0; i < 8; i++) product[i] = w[i] * x[i] * v[i];
-    for (int i = 1; i < 8; i++)
-        if (product[i] < product[least]) least = i;
-    return least;
-}
-
 /* The best points with signs for eight values, and their levels, with a sign where it is not the value's. In a trial the sign to turn is
  * chosen after the points: that of the least product. */
 IQ_INLINE void iq_fit_signed(const iq_type *t, const apr_iq_book *book, const float *x, const float *w, unsigned minus, float s,
-                             bool is_trial, iq_group *g, float *v)
+                             bool is_trial, iq_group *g, iq_eight *v)
 {
     const bool is_odd = t->signs == IQ_EVEN_SIGNS && __builtin_parity(minus);
-    float error[8][8];
-    int cell[2], turned = -1;
+    iq_error_table errors;
+    uint16_t word[2] = {0, 0};
+    int cell[2], turned = 0;
 
     iq_cell(x, s, t->boundary[0], t->n_levels, cell);
-    if ((is_odd && !is_trial) || !iq_on_points(t, book, cell, g->word)) {
-        iq_errors(x, w, s, t->level[0], error);
-        if (is_odd && !is_trial) turned = iq_turn_a_sign(t, book, x, w, s, cell, error, g->word);
-        else iq_find_points(t, book, cell, error, g->word);
+    if ((is_odd && !is_trial) || !iq_on_points(t, book, cell, word)) {
+        float least[2];
+        iq_errors(t, x, w, s, t->level[0], &errors);
+        if (is_odd && !is_trial) turned = iq_turn_a_sign(t, book, x, w, s, cell, &errors, word);
+        else iq_find_points(t, book, cell, &errors, word, least);
     }
-    iq_values(g->word, t->level[0], t->n_values, v);
-    if (is_odd && is_trial) turned = iq_least_product(x, w, v);
-    g->bits = (uint8_t)minus;
-    if (turned >= 0) g->bits ^= (uint8_t)(1u << turned), v[turned] = -v[turned];
+    iq_values(word, t->level[0], t->n_values, v);
+    if (t->signs == IQ_EVEN_SIGNS && is_trial) turned = iq_least_product(x, w, v);
+    if (t->signs == IQ_EVEN_SIGNS) iq_turn_value(v, turned, is_odd);
+    g->word[0] = word[0];
+    g->word[1] = word[1];
+    g->bits = (uint8_t)(minus ^ (unsigned)is_odd << turned);
 }
 
 /* The same with shifted levels, which have signs. shift: -1 for the better of both. */
 IQ_INLINE void iq_fit_shifted(const iq_type *t, const apr_iq_book *book, const float *x, const float *w, int shift, float s, iq_group *g,
-                              float *v)
+                              iq_eight *v)
 {
     float least = FLT_MAX;
     for (int k = shift < 0 ? 0 : shift; k <= (shift < 0 ? 1 : shift); k++) {
-        float error[8][8], at = 0.0f;
+        float at = 0.0f;
+        iq_error_table errors;
         uint16_t word[2];
         int cell[2];
         iq_cell(x, s, t->boundary[k], t->n_levels, cell);
         if (shift < 0 || !iq_on_points(t, book, cell, word)) {
-            iq_errors(x, w, s, t->level[k], error);
-            at = iq_find_points(t, book, cell, error, word);
+            iq_errors(t, x, w, s, t->level[k], &errors);
+            iq_find_points(t, book, cell, &errors, word, &at);
         }
         if (at < least) least = at, g->word[0] = word[0], g->bits = (uint8_t)k;
     }
@@ -193,20 +168,20 @@ IQ_INLINE void iq_fit_shifted(const iq_type *t, const apr_iq_book *book, const f
 IQ_INLINE void iq_fit_sub(const iq_type *t, const apr_iq_book *book, const iq_input *in, int sub, int shift, float s, bool is_trial,
                           iq_fit *fit)
 {
-    float a[8] = {0.0f}, b[8] = {0.0f};
+    iq_eight a, b;
+
+    memset(&a, 0, sizeof a);
+    memset(&b, 0, sizeof b);
     for (int g = 0; g < t->sub_elems / 8; g++) {
         const int at = sub * t->sub_elems + 8 * g;
-        float v[8];
+        iq_eight v;
         if (t->signs == IQ_FREE_SIGNS || t->signs == IQ_EVEN_SIGNS)
-            iq_fit_signed(t, book, in->x + at, in->w + at, in->minus[at / 8], s, is_trial, &fit->group[g], v);
-        else iq_fit_shifted(t, book, in->x + at, in->w + at, t->signs == IQ_SHIFTED_SUBS ? shift : -1, s, &fit->group[g], v);
-        for (int i = 0; i < 8; i++) {
-            a[i] += in->wx[at + i] * v[i];
-            b[i] += in->w[at + i] * (v[i] * v[i]);
-        }
+            iq_fit_signed(t, book, in->x + at, in->w + at, in->minus[at / 8], s, is_trial, &fit->group[g], &v);
+        else iq_fit_shifted(t, book, in->x + at, in->w + at, t->signs == IQ_SHIFTED_SUBS ? shift : -1, s, &fit->group[g], &v);
+        iq_add_products(in->wx + at, in->w + at, &v, &a, &b);
     }
-    fit->a = apr_sum8(a);
-    fit->b = apr_sum8(b);
+    fit->a = iq_sum(&a);
+    fit->b = iq_sum(&b);
 }
 
 IQ_INLINE int iq_shifts(const iq_type *t) { return t->signs == IQ_SHIFTED_SUBS ? 2 : 1; }
