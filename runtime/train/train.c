@@ -73,7 +73,8 @@ static apr_status clear_weight_gradients(apr_train *t, size_t op, apr_error *err
 {
     for (int j = 0; j < APR_OP_MAX_WEIGHTS; j++) {
         const weight_place *const w = &t->weights[op][j];
-        if (w->n > 0 && !w->is_shared) APR_TRY(t->backend->clear(t, gradient_of_weight(t, w), (size_t)w->n * t->numbers->size, err));
+        char *const gradient = w->n > 0 && !w->is_shared ? gradient_of_weight(t, w) : NULL;
+        if (gradient != NULL) APR_TRY(t->backend->clear(t, gradient, (size_t)w->n * t->numbers->size, err));
     }
     return APR_OK;
 }
@@ -189,6 +190,8 @@ static apr_status run_backward(apr_train *t, const apr_train_weights *weights, s
         if (wants_gradient(t, weights, i, j)) call.d_weight[j] = gradient_of_weight(t, &t->weights[i][j]);
     call.d_out = gradient_at(t, op->out, rows.first);
     APR_TRY(check_finite(t, i, "the output's gradient", call.d_out, rows.n * call.width_out, err));
+    if (t->squares != NULL && t->squares[i] != NULL)
+        t->numbers->row_squares(call.d_out, rows.n, call.width_out, t->squares[i] + rows.first);
     return t->backend->backward(t, op->kind, &call, err);
 }
 
@@ -394,12 +397,17 @@ static apr_status backward_segment(apr_train *t, const apr_train_weights *weight
     return APR_OK;
 }
 
-apr_status apr_train_gradient(apr_train *t, const apr_train_weights *weights, const int32_t *ids, const apr_train_teacher *teacher,
-                              double *loss, apr_error *err)
+static apr_status refuse_pass(const apr_train *t, const char *opened, apr_error *err)
+{
+    return apr_fail(err, APR_E_USAGE, "%s: this pass was opened %s", t->model->path, opened);
+}
+
+/* Forward and backward, after what the pass was opened for was checked. */
+static apr_status run_gradient(apr_train *t, const apr_train_weights *weights, const int32_t *ids, const apr_train_teacher *teacher,
+                               double *loss, apr_error *err)
 {
     logits_pass pass = {.t = t, .weights = weights, .teacher = teacher, .gradient = true};
 
-    if (t->options.forward_only) return apr_fail(err, APR_E_USAGE, "%s: this pass was opened without gradients", t->model->path);
     APR_TRY(apr_train_forward(t, weights, ids, err));
     if (t->memory[LINE_SHARED_GRADIENTS] != NULL)
         APR_TRY(t->backend->clear(t, t->memory[LINE_SHARED_GRADIENTS], t->lines[LINE_SHARED_GRADIENTS].bytes, err));
@@ -410,4 +418,23 @@ apr_status apr_train_gradient(apr_train *t, const apr_train_weights *weights, co
     for (size_t i = t->program.n_ops; i-- > t->first_logits;) APR_TRY(give_gradients(t, weights, i, err));
     for (int s = t->n_segments; s-- > 0;) APR_TRY(backward_segment(t, weights, s, err));
     return APR_OK;
+}
+
+apr_status apr_train_gradient(apr_train *t, const apr_train_weights *weights, const int32_t *ids, const apr_train_teacher *teacher,
+                              double *loss, apr_error *err)
+{
+    if (t->options.forward_only) return refuse_pass(t, "without gradients", err);
+    if (t->options.squares_only) return refuse_pass(t, "without gradients of weights", err);
+    return run_gradient(t, weights, ids, teacher, loss, err);
+}
+
+apr_status apr_train_squares(apr_train *t, const int32_t *ids, const apr_train_teacher *teacher, double *const *squares, double *loss,
+                             apr_error *err)
+{
+    if (t->options.forward_only) return refuse_pass(t, "without gradients", err);
+    if (train_is_on_device(t)) return refuse_pass(t, "on a GPU, which gives no squares of gradients", err);
+    t->squares = squares;
+    const apr_status status = run_gradient(t, NULL, ids, teacher, loss, err);
+    t->squares = NULL;
+    return status;
 }

@@ -32,6 +32,7 @@ typedef struct apr_train_options {
     int n_threads;                   /* 0: all */
     struct apr_train_device *device; /* NULL: the host */
     bool forward_only;               /* a teacher: no gradients are planned */
+    bool squares_only;               /* for apr_train_squares alone: no gradients of weights are planned */
     bool float64;                    /* computes in float64: for checks by differences; on the host only */
 } apr_train_options;
 
@@ -96,5 +97,11 @@ apr_status apr_train_loss(apr_train *train, const apr_train_weights *weights, co
 /* The loss and its gradient. APR_E_NO: the loss or a gradient is not finite; the message names the operation. */
 apr_status apr_train_gradient(apr_train *train, const apr_train_weights *weights, const int32_t *ids, const apr_train_teacher *teacher,
                               double *loss, apr_error *err);
+
+/* How much the loss depends on each row of what operations compute: the squared norm of its gradient by that row. squares[i], unless
+ * NULL, gets [n_windows * n_tokens] numbers for operation i of apr_train_program. The weights are those that the model has. On the host
+ * only. Errors are those of apr_train_gradient. */
+apr_status apr_train_squares(apr_train *train, const int32_t *ids, const apr_train_teacher *teacher, double *const *squares, double *loss,
+                             apr_error *err);
 
 #endif

@@ -76,8 +76,9 @@ struct apr_train {
     float *freqs;                                /* [n_freqs] */
     int64_t n_freqs;
     int64_t *rope_offsets;
-    int64_t *zeros;     /* offsets of what only shapes are taken from */
-    const int32_t *ids; /* there */
+    int64_t *zeros;         /* offsets of what only shapes are taken from */
+    const int32_t *ids;     /* there */
+    double *const *squares; /* of apr_train_squares; else NULL */
 
     apr_train_line lines[N_LINES];
     char *memory[N_LINES];

@@ -383,7 +383,8 @@ static void make_plan(apr_train *t)
 {
     const value_sizes v = place_values(t);
     const weight_sizes w = place_weights(t);
-    const int64_t backward = t->options.forward_only ? 0 : 1, size = (int64_t)t->numbers->size, n_logits = t->options.n_logits;
+    const int64_t backward = t->options.forward_only ? 0 : 1, by_weights = t->options.squares_only ? 0 : backward,
+                  size = (int64_t)t->numbers->size, n_logits = t->options.n_logits;
     const int64_t teacher = n_logits * t->program.vocab_size, floats = w.floats > teacher ? w.floats : teacher;
     const bool on_device = train_is_on_device(t);
 
@@ -392,8 +393,8 @@ static void make_plan(apr_train *t)
     set_line(t, LINE_LOCAL, v.local, t->numbers->size);
     set_line(t, LINE_LOCAL_GRADIENTS, backward * v.local, t->numbers->size);
     set_line(t, LINE_WEIGHTS, w.weights, t->numbers->size);
-    set_line(t, LINE_WEIGHT_GRADIENTS, backward * w.gradients, t->numbers->size);
-    set_line(t, LINE_SHARED_GRADIENTS, backward * w.shared, t->numbers->size);
+    set_line(t, LINE_WEIGHT_GRADIENTS, by_weights * w.gradients, t->numbers->size);
+    set_line(t, LINE_SHARED_GRADIENTS, by_weights * w.shared, t->numbers->size);
     set_line(t, LINE_FLOATS, on_device ? floats : size == sizeof(float) ? 0 : w.floats, sizeof(float));
     t->logits_bytes = (1 + backward) * v.logits * size;
     set_line(t, LINE_LOGITS, t->logits_bytes + teacher * 4 + n_logits * 8, 1);

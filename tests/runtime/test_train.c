@@ -353,6 +353,152 @@ static void all_weights_at_once_in_twenty_directions(void **state)
     }
 }
 
+/* --- squares: how much the loss depends on each row that an operation gives --- */
+
+/* The operation whose weight number `index` is this. */
+static size_t op_of(const apr_train *t, int index, const char *weight)
+{
+    const apr_program *const p = apr_train_program(t);
+    for (size_t i = 0; i < p->n_ops; i++)
+        if (p->ops[i].weight[index] >= 0 && strcmp(p->weights[p->ops[i].weight[index]].name, weight) == 0) return i;
+    fail_msg("no operation reads '%s'", weight);
+    return 0;
+}
+
+static void take_squares(apr_train *t, const int32_t *text, size_t op, double *to)
+{
+    double **const squares = calloc(apr_train_program(t)->n_ops, sizeof *squares), loss;
+    apr_error err = {0};
+    squares[op] = to;
+    if (apr_train_squares(t, text, &teacher, squares, &loss, &err) != APR_OK) fail_msg("%s", err.text);
+    free(squares);
+}
+
+static double loss_of_text(apr_train *t, moved_weights *w, const int32_t *text, double *kl)
+{
+    const apr_train_weights weights = callbacks(w);
+    apr_error err = {0};
+    double loss = 0.0;
+    if (apr_train_loss(t, &weights, text, &teacher, &loss, kl, &err) != APR_OK) fail_msg("%s", err.text);
+    return loss;
+}
+
+/* The slopes of the loss and of each row's divergence along one number of a tensor, by a central difference. */
+static double slopes(apr_train *t, moved_weights *w, const int32_t *text, size_t tensor, int64_t number, double *of_rows)
+{
+    const float stored = w->stored[tensor][number], above = stored + 0x1p-12f, below = stored - 0x1p-12f;
+    const double length = (double)above - (double)below;
+    double down[N_ROWS];
+
+    w->values[tensor][number] = below;
+    const double before = loss_of_text(t, w, text, down);
+    w->values[tensor][number] = above;
+    const double after = loss_of_text(t, w, text, of_rows);
+    w->values[tensor][number] = stored;
+    for (int r = 0; r < N_ROWS; r++) of_rows[r] = (of_rows[r] - down[r]) / length;
+    return (after - before) / length;
+}
+
+static void expect_near(double found, double expected, const char *what)
+{
+    assert_true(expected > 0.0);
+    if (!(fabs(found - expected) <= 1e-5 * expected)) fail_msg("%s: %g, differences say %g", what, found, expected);
+}
+
+/* A window of one token, for each row: its loss depends on the row alone, and a bias moves all rows by the same. */
+static void squares_of_rows_are_those_of_differences(void **state)
+{
+    (void)state;
+    const uint8_t mixers[] = {FULL, FULL}, ffns[] = {DENSE, DENSE};
+    const apr_train_options options = {.n_tokens = 1, .n_windows = N_ROWS, .n_threads = 1, .float64 = true};
+    program_model m;
+    apr_train *t;
+    double squares[N_ROWS], differences[N_ROWS] = {0};
+
+    assert_true(open_layers(&m, "qwen2", mixers, ffns, 2, false));
+    assert_int_equal(apr_train_open(&t, &m.model, &options, NULL), APR_OK);
+    moved_weights w = open_weights(t);
+    const size_t op = op_of(t, 1, "model.layers.0.self_attn.v_proj.bias");
+    take_squares(t, ids, op, squares);
+    const size_t bias = find(&w, apr_model_find(&m.model, "model.layers.0.self_attn.v_proj.bias"));
+    for (int64_t i = 0; i < apr_tensor_elems(w.tensors[bias]); i++) {
+        double of_rows[N_ROWS];
+        (void)slopes(t, &w, ids, bias, i, of_rows);
+        for (int r = 0; r < N_ROWS; r++) differences[r] += of_rows[r] * of_rows[r] / (N_ROWS * N_ROWS); /* the loss is their mean */
+    }
+    for (int r = 0; r < N_ROWS; r++) expect_near(squares[r], differences[r], "v");
+    close_weights(&w);
+    apr_train_close(t);
+    program_model_close(&m);
+}
+
+/* In whole windows, where later tokens depend on a row as well: the loss by the embedding of a token that comes once. */
+static void squares_have_what_later_tokens_depend_on(void **state)
+{
+    (void)state;
+    int32_t text[N_ROWS];
+
+    for (int i = 0; i < N_ROWS; i++) text[i] = 5 * i + 3;
+    for (int i = 0; i < N_MODELS - 1; i += 3) { /* dense, and with experts */
+        program_model m;
+        open_model(&m, &models[i]);
+        apr_train *const t = open_train(&m.model, true, 1, 0);
+        moved_weights w = open_weights(t);
+        double squares[N_ROWS];
+        const size_t table = find(&w, apr_model_find(&m.model, "model.embed_tokens.weight"));
+        const int64_t width = apr_tensor_columns(w.tensors[table]);
+        take_squares(t, text, op_of(t, 0, "model.embed_tokens.weight"), squares);
+        for (int row = 1; row < N_ROWS; row += 9) {
+            double expected = 0.0, of_rows[N_ROWS];
+            for (int64_t k = 0; k < width; k++) {
+                const double slope = slopes(t, &w, text, table, text[row] * width + k, of_rows);
+                expected += slope * slope;
+            }
+            expect_near(squares[row], expected, models[i].architecture);
+        }
+        close_weights(&w);
+        apr_train_close(t);
+        program_model_close(&m);
+    }
+}
+
+/* Of the head, in one piece of rows or in two; and a pass that only gives these has no memory for gradients of weights. */
+static void squares_need_no_gradients_of_weights(void **state)
+{
+    (void)state;
+    enum { MANY = 20, ROWS = MANY * WINDOW };
+    program_model m;
+    apr_train *all, *alone;
+    int32_t text[ROWS];
+    double first[ROWS], second[ROWS], loss;
+    size_t n, n_lines = 0;
+    apr_error err = {0};
+
+    for (int i = 0; i < ROWS; i++) text[i] = (7 * i + i / 9) % VOCABULARY;
+    open_model(&m, &models[0]);
+    apr_train_options options = {.n_tokens = WINDOW, .n_windows = MANY, .n_threads = 1, .n_logits = 256};
+    assert_int_equal(apr_train_open(&all, &m.model, &options, NULL), APR_OK);
+    options.n_threads = 3;
+    options.n_logits = 128;
+    options.squares_only = true;
+    assert_int_equal(apr_train_open(&alone, &m.model, &options, NULL), APR_OK);
+    const apr_train_line *const lines = apr_train_plan(alone, &n);
+    for (size_t i = 0; i < n; i++)
+        if (strstr(lines[i].key, "weight_gradients") != NULL || strstr(lines[i].key, "shared_gradients") != NULL) {
+            assert_int_equal(lines[i].bytes, 0);
+            n_lines++;
+        }
+    assert_int_equal(n_lines, 2);
+    take_squares(all, text, op_of(all, 0, "lm_head.weight"), first);
+    take_squares(alone, text, op_of(alone, 0, "lm_head.weight"), second);
+    assert_memory_equal(first, second, sizeof first);
+    for (int r = 0; r < ROWS; r++) assert_true(first[r] > 0.0);
+    assert_int_equal(apr_train_gradient(alone, NULL, text, &teacher, &loss, &err), APR_E_USAGE);
+    apr_train_close(all);
+    apr_train_close(alone);
+    program_model_close(&m);
+}
+
 static void same_gradients(const moved_weights *a, const moved_weights *b)
 {
     assert_int_equal(a->n, b->n);
@@ -457,6 +603,9 @@ int main(void)
         cmocka_unit_test(a_pass_computes_what_a_session_does),
         cmocka_unit_test(a_gradient_is_the_difference_of_the_loss),
         cmocka_unit_test(all_weights_at_once_in_twenty_directions),
+        cmocka_unit_test(squares_of_rows_are_those_of_differences),
+        cmocka_unit_test(squares_have_what_later_tokens_depend_on),
+        cmocka_unit_test(squares_need_no_gradients_of_weights),
         cmocka_unit_test(neither_threads_nor_runs_change_a_bit),
         cmocka_unit_test(a_model_does_not_diverge_from_itself),
         cmocka_unit_test(what_is_planned_is_allocated),
