@@ -26,8 +26,13 @@ void apr_hessian_close(apr_hessian *hessian)
     *hessian = (apr_hessian){0};
 }
 
+/* Rows of n numbers each: x, and the same times their weights. */
+typedef struct token_rows {
+    const float *x, *weighted;
+} token_rows;
+
 /* Adds columns [row, row + 4) times [column, column + 32), at the edges of the matrix. */
-static void add_corner(apr_hessian *hessian, const float *x, int64_t n_tokens, int64_t row, int64_t column)
+static void add_corner(apr_hessian *hessian, token_rows t, int64_t n_tokens, int64_t row, int64_t column)
 {
     const int64_t n = hessian->n, n_rows = n - row < APR_OUTER_ROWS ? n - row : APR_OUTER_ROWS;
     const int64_t n_columns = n - column < APR_OUTER_COLUMNS ? n - column : APR_OUTER_COLUMNS;
@@ -35,41 +40,60 @@ static void add_corner(apr_hessian *hessian, const float *x, int64_t n_tokens, i
     for (int64_t i = 0; i < n_rows; i++)
         for (int64_t j = 0; j < n_columns; j++) {
             float sum = 0.0f;
-            for (int64_t t = 0; t < n_tokens; t++) sum += x[t * n + row + i] * x[t * n + column + j];
+            for (int64_t k = 0; k < n_tokens; k++) sum += t.weighted[k * n + row + i] * t.x[k * n + column + j];
             hessian->sum[(row + i) * n + column + j] += (double)sum;
         }
 }
 
-static void add_tile(apr_hessian *hessian, const float *x, int64_t n_tokens, int64_t row, int64_t column)
+static void add_tile(apr_hessian *hessian, token_rows t, int64_t n_tokens, int64_t row, int64_t column)
 {
     const int64_t n = hessian->n;
     float part[APR_OUTER_ROWS][APR_OUTER_COLUMNS];
 
     if (row + APR_OUTER_ROWS > n || column + APR_OUTER_COLUMNS > n) {
-        add_corner(hessian, x, n_tokens, row, column);
+        add_corner(hessian, t, n_tokens, row, column);
         return;
     }
-    apr_outer_products(x + row, x + column, n, n_tokens, part);
+    apr_outer_products(t.weighted + row, t.x + column, n, n_tokens, part);
     for (int i = 0; i < APR_OUTER_ROWS; i++)
         for (int j = 0; j < APR_OUTER_COLUMNS; j++) hessian->sum[(row + i) * n + column + j] += (double)part[i][j];
 }
 
 /* Adds the tiles of a strip of rows that touch the lower triangle. */
-static void add_rows(apr_hessian *hessian, const float *x, int64_t n_tokens, int64_t first)
+static void add_rows(apr_hessian *hessian, token_rows t, int64_t n_tokens, int64_t first)
 {
-    for (int64_t t = 0; t < n_tokens; t += DEPTH)
+    for (int64_t k = 0; k < n_tokens; k += DEPTH)
         for (int64_t row = first; row < first + STRIP && row < hessian->n; row += APR_OUTER_ROWS)
             for (int64_t column = 0; column < row + APR_OUTER_ROWS; column += APR_OUTER_COLUMNS)
-                add_tile(hessian, x + t * hessian->n, n_tokens - t < DEPTH ? n_tokens - t : DEPTH, row, column);
+                add_tile(hessian, (token_rows){t.x + k * hessian->n, t.weighted + k * hessian->n},
+                         n_tokens - k < DEPTH ? n_tokens - k : DEPTH, row, column);
 }
 
-void apr_hessian_add(apr_hessian *hessian, const float *x, int64_t n_tokens)
+static void add_all(apr_hessian *hessian, token_rows t, int64_t n_tokens)
 {
     const int64_t n_strips = (hessian->n + STRIP - 1) / STRIP;
 
 #pragma omp parallel for schedule(dynamic)
-    for (int64_t i = n_strips - 1; i >= 0; i--) add_rows(hessian, x, n_tokens, i * STRIP);
+    for (int64_t i = n_strips - 1; i >= 0; i--) add_rows(hessian, t, n_tokens, i * STRIP);
     hessian->n_tokens += n_tokens;
+}
+
+void apr_hessian_add(apr_hessian *hessian, const float *x, int64_t n_tokens) { add_all(hessian, (token_rows){x, x}, n_tokens); }
+
+apr_status apr_hessian_add_weighted(apr_hessian *hessian, const float *x, const float *weights, int64_t n_tokens, apr_error *err)
+{
+    const int64_t n = hessian->n;
+    float *const weighted = malloc((size_t)(DEPTH * n) * sizeof *weighted);
+
+    if (weighted == NULL) return apr_no_memory(err, "weighted inputs of a layer");
+    for (int64_t t = 0; t < n_tokens; t += DEPTH) {
+        const int64_t now = n_tokens - t < DEPTH ? n_tokens - t : DEPTH;
+        for (int64_t k = 0; k < now; k++)
+            for (int64_t j = 0; j < n; j++) weighted[k * n + j] = weights[t + k] * x[(t + k) * n + j];
+        add_all(hessian, (token_rows){x + t * n, weighted}, now);
+    }
+    free(weighted);
+    return APR_OK;
 }
 
 bool apr_hessian_is_empty(const apr_hessian *hessian)

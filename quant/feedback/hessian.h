@@ -34,6 +34,9 @@ void apr_hessian_close(apr_hessian *hessian); /* zeroed is fine */
 /* Adds x x^T for each row of x [n_tokens, n]. Uses all cores; the sums do not depend on their number. */
 void apr_hessian_add(apr_hessian *hessian, const float *x, int64_t n_tokens);
 
+/* Adds w x x^T for each row of x, with its weight of [n_tokens]. Where all weights are 1, these are the sums of apr_hessian_add. */
+apr_status apr_hessian_add_weighted(apr_hessian *hessian, const float *x, const float *weights, int64_t n_tokens, apr_error *err);
+
 /* True if all inputs were zero. */
 bool apr_hessian_is_empty(const apr_hessian *hessian);
 

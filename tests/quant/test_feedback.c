@@ -227,6 +227,41 @@ static void factors_are_those_of_the_damped_hessian_in_its_order(void **state)
     drop(&p);
 }
 
+static void sums_with_weights_are_those_of_weighted_tokens(void **state)
+{
+    static const int64_t widths[] = {32, 70, 256};
+    float ones[300], weights[300];
+    (void)state;
+
+    for (int i = 0; i < 300; i++) {
+        ones[i] = 1.0f;
+        weights[i] = (float)(i % 11) * 0.7f;
+    }
+    for (int w = 0; w < 3; w++) {
+        problem p = make(widths[w], 1, 300);
+        apr_hessian same, weighted;
+        assert_int_equal(apr_hessian_open(&same, p.n, NULL), APR_OK);
+        assert_int_equal(apr_hessian_open(&weighted, p.n, NULL), APR_OK);
+        assert_int_equal(apr_hessian_add_weighted(&same, p.x, ones, p.n_tokens, NULL), APR_OK);
+        assert_memory_equal(same.sum, p.hessian.sum, (size_t)(p.n * p.n) * sizeof *same.sum);
+        assert_int_equal(same.n_tokens, p.n_tokens);
+        assert_int_equal(apr_hessian_add_weighted(&weighted, p.x, weights, p.n_tokens, NULL), APR_OK);
+        for (int64_t i = 0; i < p.n; i++)
+            for (int64_t j = 0; j <= i; j++) {
+                double sum = 0.0, size = 0.0;
+                for (int64_t t = 0; t < p.n_tokens; t++) {
+                    const double term = (double)weights[t] * (double)p.x[t * p.n + i] * (double)p.x[t * p.n + j];
+                    sum += term;
+                    size += fabs(term);
+                }
+                assert_true(fabs(weighted.sum[i * p.n + j] - sum) <= 1e-5 * size);
+            }
+        apr_hessian_close(&same);
+        apr_hessian_close(&weighted);
+        drop(&p);
+    }
+}
+
 static void unseen_columns_and_fewer_tokens_than_columns_are_handled(void **state)
 {
     (void)state;
@@ -573,6 +608,7 @@ int main(void)
         cmocka_unit_test(codes_and_scales_are_what_a_decoder_reads_bit_for_bit),
         cmocka_unit_test(types_that_are_not_grids_are_not_taken),
         cmocka_unit_test(sums_are_those_of_all_tokens_whatever_the_shape),
+        cmocka_unit_test(sums_with_weights_are_those_of_weighted_tokens),
         cmocka_unit_test(factors_are_those_of_the_damped_hessian_in_its_order),
         cmocka_unit_test(unseen_columns_and_fewer_tokens_than_columns_are_handled),
         cmocka_unit_test(nan_values_are_refused_by_name),
