@@ -78,6 +78,7 @@ void apr_layer_inputs_close(apr_layer_inputs *f)
 typedef struct visit {
     const apr_layer_inputs *inputs;
     const apr_pass *pass;
+    int64_t first;        /* token of the batch */
     size_t n_wanted_left; /* inputs still to be seen in the batch */
     bool stops, stopped;  /* after the last wanted input: may stop, has stopped */
     int n_threads;
@@ -146,15 +147,16 @@ static void release(visit *v)
 /* --- experts --- */
 
 /* Gathers the rows of expert e into `to`, weighted if its inputs are. Returns their number. */
-static int64_t gather(const apr_experts_args *a, int64_t n_tokens, const float *rows, const float *routes, int64_t e, float *to)
+static int64_t gather(const visit *v, const apr_experts_args *a, int64_t n_tokens, int64_t e, float *to)
 {
     int64_t n = 0;
     for (int64_t t = 0; t < n_tokens; t++)
         for (int64_t k = 0; k < a->n_used; k++) {
-            const float *const route = routes + t * apr_route_row(a->n_used);
+            const float *const route = v->routes + t * apr_route_row(a->n_used);
             if ((int64_t)route[k] != e) continue;
             const float weight = a->weight_on_input ? route[a->n_used + k] : 1.0f;
-            for (int64_t i = 0; i < a->n_in; i++) to[n * a->n_in + i] = rows[t * a->n_in + i] * weight;
+            for (int64_t i = 0; i < a->n_in; i++) to[n * a->n_in + i] = v->rows[t * a->n_in + i] * weight;
+            if (v->pass->tokens != NULL) v->pass->tokens[n] = v->first + t;
             n++;
             break;
         }
@@ -229,7 +231,7 @@ static apr_status visit_experts(const visit *v, apr_session *session, const apr_
     APR_TRY(apr_trace_read(session, op->in[0], v->rows, err));
     APR_TRY(apr_trace_read(session, op->in[1], v->routes, err));
     for (int64_t e = 0; e < a->n_experts; e++) {
-        const int64_t n = gather(a, n_tokens, v->rows, v->routes, e, chosen);
+        const int64_t n = gather(v, a, n_tokens, e, chosen);
         if (n == 0) continue;
         if (input != SIZE_MAX) APR_TRY(v->pass->visit(v->pass->user, input, e, n, chosen, err));
         if (hidden == SIZE_MAX) continue;
@@ -251,6 +253,7 @@ static apr_status visit_linear(const visit *v, apr_session *session, const apr_o
         return v->pass->visit_device(v->pass->user, input, n_rows, on_device, err);
     }
     APR_TRY(apr_trace_read(session, op->in[0], v->rows, err));
+    for (int64_t r = 0; r < n_rows && v->pass->tokens != NULL; r++) v->pass->tokens[r] = v->first + r / n_heads;
     return v->pass->visit(v->pass->user, input, -1, n_rows, v->rows, err);
 }
 
@@ -294,6 +297,7 @@ apr_status apr_layer_inputs_visit(const apr_layer_inputs *inputs, apr_session *s
     apr_session_reset(session);
     apr_trace_watch(session, APR_OP_COUNT, watch, &v);
     for (int64_t i = 0; i < n_ids && status == APR_OK && !v.stopped; i += n_batch) {
+        v.first = i;
         v.n_wanted_left = count_wanted(&v);
         if (v.n_wanted_left == 0) break;
         status = apr_session_eval(session, ids + i, (size_t)(n_ids - i < n_batch ? n_ids - i : n_batch), NULL, &failure);

@@ -55,6 +55,9 @@ typedef struct apr_pass {
      * with them when it returns. With `queues` neither holds: it queues its work on the session's device, behind what makes the rows. */
     apr_status (*visit_device)(void *user, size_t input, int64_t n_rows, const float *rows, apr_error *err);
     bool queues;
+    /* NULL, or gets, before each call of `visit`, the token of each row: an index of ids. It has room for the rows of a batch; a token has
+     * more than one where each head has a matrix of its own. */
+    int64_t *tokens;
     void *user;
 } apr_pass;
 

@@ -194,6 +194,53 @@ static void a_visitor_that_fails_ends_the_visit_with_its_sentence(void **state)
     close_subject(&s);
 }
 
+/* --- tokens of rows --- */
+
+typedef struct token_rows {
+    const apr_layer_inputs *inputs;
+    int64_t tokens[N_IDS * 8];
+    float *rows; /* of the value that experts read, as another operation reads it: [N_IDS] */
+    int value;
+    int64_t n_of_experts, n_seen;
+} token_rows;
+
+/* The router reads what experts read, before them. An expert's row is that of its token. */
+static apr_status compare_tokens(void *user, size_t input, int64_t expert, int64_t n_rows, const float *rows, apr_error *err)
+{
+    token_rows *const t = user;
+    const apr_layer_input *const f = &t->inputs->inputs[input];
+    (void)err;
+
+    if (expert < 0) {
+        t->rows = realloc(t->rows, (size_t)(N_IDS * f->width) * sizeof *t->rows);
+        t->value = f->value;
+        for (int64_t r = 0; r < n_rows; r++, t->n_seen++) {
+            assert_true(t->tokens[r] >= 0 && t->tokens[r] < N_IDS);
+            memcpy(t->rows + t->tokens[r] * f->width, rows + r * f->width, (size_t)f->width * sizeof *rows);
+        }
+    }
+    if (expert < 0 || f->is_expert_hidden || f->value != t->value) return APR_OK;
+    for (int64_t r = 0; r < n_rows; r++, t->n_of_experts++)
+        assert_memory_equal(rows + r * f->width, t->rows + t->tokens[r] * f->width, (size_t)f->width * sizeof *rows);
+    return APR_OK;
+}
+
+static void each_row_comes_with_its_token(void **state)
+{
+    (void)state;
+    subject s;
+    apr_error err = {0};
+    open_subject(&s, "qwen3_moe");
+    token_rows *const t = calloc(1, sizeof *t);
+    t->inputs = &s.inputs;
+    const apr_pass pass = {.visit = compare_tokens, .tokens = t->tokens, .user = t};
+    if (apr_layer_inputs_visit(&s.inputs, s.session, &pass, s.ids, N_IDS, &err) != APR_OK) fail_msg("%s", err.text);
+    assert_true(t->n_seen > 0 && t->n_of_experts > N_IDS);
+    free(t->rows);
+    free(t);
+    close_subject(&s);
+}
+
 /* --- experts --- */
 
 /* out[r] += weight * (row r of expert e's matrix * x + bias[e][r]) */
@@ -316,13 +363,10 @@ static void a_gpu_adds_the_same_squares(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_gpu_adds_the_same_squares),
-        cmocka_unit_test(every_matrix_has_one_layer_input_and_q_k_v_share_theirs),
-        cmocka_unit_test(rows_are_those_that_the_product_had),
-        cmocka_unit_test(layer_inputs_come_in_the_order_of_the_operations),
-        cmocka_unit_test(what_is_not_wanted_is_not_seen),
-        cmocka_unit_test(a_visitor_that_fails_ends_the_visit_with_its_sentence),
-        cmocka_unit_test(experts_see_the_tokens_that_chose_them),
+        cmocka_unit_test(a_gpu_adds_the_same_squares),         cmocka_unit_test(every_matrix_has_one_layer_input_and_q_k_v_share_theirs),
+        cmocka_unit_test(rows_are_those_that_the_product_had), cmocka_unit_test(layer_inputs_come_in_the_order_of_the_operations),
+        cmocka_unit_test(what_is_not_wanted_is_not_seen),      cmocka_unit_test(a_visitor_that_fails_ends_the_visit_with_its_sentence),
+        cmocka_unit_test(each_row_comes_with_its_token),       cmocka_unit_test(experts_see_the_tokens_that_chose_them),
     };
     omp_set_num_threads(1);
     return cmocka_run_group_tests_name("inputs", tests, make_work, remove_work);
