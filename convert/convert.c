@@ -313,7 +313,8 @@ static apr_status note_imatrix(apr_model *layout, const apr_imatrix *m, apr_erro
     return APR_OK;
 }
 
-apr_status apr_conversion_note_text(apr_conversion *c, const char *name, uint32_t crc32, int64_t n_tokens, apr_error *err)
+apr_status apr_conversion_note_text(apr_conversion *c, const char *name, uint32_t crc32, int64_t n_tokens, bool loss_weighted,
+                                    apr_error *err)
 {
     apr_model *const layout = &c->layout;
     apr_kv_list own = {.arena = &layout->arena};
@@ -324,6 +325,7 @@ apr_status apr_conversion_note_text(apr_conversion *c, const char *name, uint32_
     APR_TRY(apr_kv_set_string(&own, "quantize.calibration.text", apr_str_of(text), err));
     APR_TRY(apr_kv_set_string(&own, "quantize.calibration.crc32", apr_str_of(sum), err));
     APR_TRY(apr_kv_set_int(&own, "quantize.calibration.tokens", APR_KV_U64, n_tokens, err));
+    if (loss_weighted) APR_TRY(apr_kv_set_bool(&own, "quantize.calibration.loss_weighted", true, err));
     layout->kv = own;
     return APR_OK;
 }

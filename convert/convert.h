@@ -56,8 +56,10 @@ typedef struct apr_importance {
 apr_status apr_importance_of(apr_importance *importance, const apr_imatrix *imatrix, const apr_model *view, const apr_tensor *tensor,
                              apr_arena *arena, apr_error *err);
 
-/* Adds to the metadata of a planned output: the name, CRC-32 and number of tokens of the calibration text. */
-apr_status apr_conversion_note_text(apr_conversion *conversion, const char *name, uint32_t crc32, int64_t n_tokens, apr_error *err);
+/* Adds to the metadata of a planned output: the name, CRC-32 and number of tokens of the calibration text, and whether its tokens were
+ * weighted by the loss. */
+apr_status apr_conversion_note_text(apr_conversion *conversion, const char *name, uint32_t crc32, int64_t n_tokens, bool loss_weighted,
+                                    apr_error *err);
 void apr_conversion_close(apr_conversion *conversion);
 
 #endif

@@ -53,7 +53,7 @@ runtime/plan             formats/base formats/files formats/number formats/tenso
 runtime/session          formats/base formats/files formats/number formats/tensor formats/shape formats/vocab kernels kernels/cuda runtime/program runtime/plan
 runtime/train            formats/base formats/files formats/number formats/tensor formats/shape formats/vocab kernels kernels/cuda runtime/program runtime/plan
 runtime/distill          formats/base formats/files formats/number formats/tensor formats/shape formats/vocab kernels kernels/cuda runtime/program runtime/plan runtime/train
-runtime/calibrate        formats/base formats/files formats/number formats/tensor formats/shape formats/vocab kernels runtime/program runtime/plan runtime/session runtime/check
+runtime/calibrate        formats/base formats/files formats/number formats/tensor formats/shape formats/vocab kernels runtime/program runtime/plan runtime/session runtime/train runtime/check
 runtime/check            formats/base formats/files formats/number formats/tensor formats/shape formats/vocab formats/apr kernels runtime/tokenizer runtime/template runtime/program runtime/plan runtime/session
 tools/engine             *
 tools/engine/device      * tools/engine

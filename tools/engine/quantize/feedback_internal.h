@@ -3,6 +3,7 @@
 #define APR_ENGINE_FEEDBACK_PARTS_H
 
 #include "quant/feedback/feedback_device.h"
+#include "runtime/calibrate/loss_weights.h"
 #include "tools/engine/quantize/feedback_links.h"
 #include "tools/engine/quantize/feedback_run.h"
 
@@ -31,11 +32,16 @@ struct apr_feedback_run {
     double write_seconds; /* for generating the text */
     apr_layer_inputs inputs;
     apr_feedback_links links;
-    apr_feedback_fact *facts; /* [items] */
-    apr_hessian *sums;        /* sums x x^T: for each layer input, one per expert, from first_sum[input] on */
-    size_t *first_sum;        /* [n_inputs] */
-    bool *is_summed;          /* [n_inputs] its sums are complete */
-    apr_feedback prepared;    /* factors of the sums at prepared_from, while those exist */
+    apr_feedback_fact *facts;  /* [items] */
+    apr_loss_weights *weights; /* of tokens; NULL: all count alike */
+    int64_t window_at;         /* first token of the window that is evaluated */
+    double weights_seconds;    /* for computing them */
+    int64_t *row_tokens;       /* of the rows that are visited: their tokens in the window, */
+    float *row_weights;        /* and their weights */
+    apr_hessian *sums;         /* sums x x^T: for each layer input, one per expert, from first_sum[input] on */
+    size_t *first_sum;         /* [n_inputs] */
+    bool *is_summed;           /* [n_inputs] its sums are complete */
+    apr_feedback prepared;     /* factors of the sums at prepared_from, while those exist */
     const double *prepared_from;
     const float *prepared_there;     /* the same on a GPU */
     apr_feedback_plan plan;          /* of a GPU's memory */

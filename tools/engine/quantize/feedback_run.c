@@ -73,22 +73,27 @@ static uint64_t sums_bytes(const apr_feedback_run *run, size_t input)
     return apr_device_sums_bytes(f->width) * (uint64_t)(f->n_experts > 0 ? f->n_experts : 1);
 }
 
+/* Tokens of a text that the model writes: whole windows. */
+static int64_t own_tokens(const apr_feedback_run *run)
+{
+    const apr_feedback_request *const r = &run->request;
+    return (r->n_tokens > 0 ? r->n_tokens : APR_OWN_TOKENS) / r->window * r->window;
+}
+
 static apr_status write_text(apr_feedback_run *run, apr_error *err)
 {
     const apr_feedback_request *const r = &run->request;
-    const int64_t n_tokens = r->n_tokens > 0 ? r->n_tokens : APR_OWN_TOKENS;
     const double start = apr_seconds_now();
     const int32_t begin = apr_begin_token(&run->model.vocab);
     apr_own_text how = {.window = r->window,
-                        .n_windows = n_tokens / r->window,
+                        .n_windows = run->n_ids / r->window,
                         .n_tokens_known = (int64_t)run->model.vocab.n_tokens,
                         .has_begin = begin >= 0,
                         .begin = begin};
 
-    run->n_ids = how.n_windows * how.window;
     if (run->n_ids == 0)
-        return apr_fail(err, APR_E_USAGE, "--tokens %lld is less than one full window of %lld (--window)", (long long)n_tokens,
-                        (long long)r->window);
+        return apr_fail(err, APR_E_USAGE, "--tokens %lld is less than one full window of %lld (--window)",
+                        (long long)(r->n_tokens > 0 ? r->n_tokens : APR_OWN_TOKENS), (long long)r->window);
     if (r->plan_only) return APR_OK;
     run->ids = (uint64_t)run->n_ids < SIZE_MAX / sizeof *run->ids ? malloc((size_t)run->n_ids * sizeof *run->ids) : NULL;
     if (run->ids == NULL) return apr_no_memory(err, "the tokens of a text");
@@ -113,7 +118,8 @@ const char *apr_feedback_text_name(const apr_feedback_run *run)
 apr_status apr_feedback_run_note(const apr_feedback_run *run, apr_conversion *conversion, apr_error *err)
 {
     const char *const name = apr_feedback_text_name(run), *const slash = strrchr(name, '/');
-    return apr_conversion_note_text(conversion, slash != NULL ? slash + 1 : name, run->text_crc, run->n_ids, err);
+    return apr_conversion_note_text(conversion, slash != NULL ? slash + 1 : name, run->text_crc, run->n_ids, run->request.loss_weighted,
+                                    err);
 }
 
 /* Finds the items that error feedback can encode by their types, and those that it does encode. */
@@ -160,8 +166,9 @@ static void set_terms(apr_feedback_run *run)
 {
     const apr_feedback_request *const r = &run->request;
     snprintf(run->terms, sizeof run->terms,
-             "ldlq with %" PRId64 " tokens in windows of %" PRId64 " of a text %08" PRIx32 ", damping %a, %d rounds%s", run->n_ids,
-             r->window, run->text_crc, r->options.damping, r->options.rounds, run->gpu != NULL ? ", on a GPU" : "");
+             "ldlq with %" PRId64 " tokens in windows of %" PRId64 " of a text %08" PRIx32 ", damping %a, %d rounds%s%s", run->n_ids,
+             r->window, run->text_crc, r->options.damping, r->options.rounds, r->loss_weighted ? ", weighted by the loss" : "",
+             run->gpu != NULL ? ", on a GPU" : "");
 }
 
 /* A sequential run sums all inputs of a layer at once. */
@@ -200,6 +207,45 @@ static apr_status plan_device(apr_feedback_run *run, apr_error *err)
     return APR_OK;
 }
 
+/* Most rows that one token has of an input: more than one where each head has a matrix of its own. */
+static int64_t rows_of_token(const apr_feedback_run *run)
+{
+    int64_t most = 1;
+
+    for (size_t i = 0; i < run->inputs.n_inputs; i++) {
+        const apr_layer_input *const f = &run->inputs.inputs[i];
+        const int64_t rows = f->n_experts > 0 ? 1 : apr_session_program(run->session)->values[f->value].width / f->width;
+        most = rows > most ? rows : most;
+    }
+    return most;
+}
+
+static apr_status open_weights(apr_feedback_run *run, apr_error *err)
+{
+    const int64_t window = run->request.window;
+    apr_error own = {0};
+
+    if (!run->request.loss_weighted || run->n_ids == 0) return APR_OK;
+    run->row_tokens = calloc((size_t)(window * rows_of_token(run)), sizeof *run->row_tokens);
+    run->row_weights = calloc((size_t)(window * rows_of_token(run)), sizeof *run->row_weights);
+    if (run->row_tokens == NULL || run->row_weights == NULL) return apr_no_memory(err, "the weights of tokens");
+    const apr_status status = apr_loss_weights_open(&run->weights, &run->model, &run->inputs, window, run->n_ids, &own);
+    return status == APR_OK ? APR_OK : apr_fail(err, status, "--loss-weighted needs a backward pass: %s", own.text);
+}
+
+/* The backward pass reads the model as it was opened: before a sequential run replaces tensors of it. */
+static apr_status make_weights(apr_feedback_run *run, apr_error *err)
+{
+    const double start = apr_seconds_now();
+
+    if (run->weights == NULL || apr_loss_weights_of(run->weights, 0) != NULL) return APR_OK;
+    const apr_progress progress = apr_listener_begin(run->listener);
+    const apr_status status = apr_loss_weights_make(run->weights, run->ids, &progress, err);
+    apr_listener_end(run->listener);
+    run->weights_seconds = apr_seconds_now() - start;
+    return status;
+}
+
 static apr_status open_all(apr_feedback_run *run, apr_error *err)
 {
     const apr_feedback_request *const r = &run->request;
@@ -213,6 +259,8 @@ static apr_status open_all(apr_feedback_run *run, apr_error *err)
     APR_TRY(make_tables(run, err));
     APR_TRY(find_taken(run, err));
     plan_device(run, NULL); /* errors are reported when a GPU is used */
+    if (r->calibration == NULL) run->n_ids = own_tokens(run);
+    APR_TRY(open_weights(run, err)); /* refuses a model before it writes a text */
     if (r->calibration == NULL) APR_TRY(write_text(run, err));
     set_terms(run);
     return APR_OK;
@@ -247,6 +295,7 @@ void apr_feedback_run_close(apr_feedback_run *run)
     apr_feedback_close(&run->prepared);
     apr_session_close(run->session);
     apr_feedback_links_close(&run->links);
+    apr_loss_weights_close(run->weights);
     apr_layer_inputs_close(&run->inputs);
     apr_tokenizer_close(run->tokenizer);
     apr_model_close(&run->model);
@@ -255,6 +304,8 @@ void apr_feedback_run_close(apr_feedback_run *run)
     free(run->ids);
     free(run->sums);
     free(run->device_sums);
+    free(run->row_tokens);
+    free(run->row_weights);
     free(run->first_sum);
     free(run->is_summed);
     free(run->facts);
@@ -372,6 +423,15 @@ static void feedback_run_drop_sums(apr_feedback_run *run)
     for (size_t input = 0; input < run->inputs.n_inputs; input++) drop_sums(run, input);
 }
 
+/* The weights of the rows that are visited, by their tokens. */
+static const float *weights_of_rows(const apr_feedback_run *run, size_t input, int64_t n_rows)
+{
+    const float *const weights = apr_loss_weights_of(run->weights, input) + run->window_at;
+
+    for (int64_t r = 0; r < n_rows; r++) run->row_weights[r] = weights[run->row_tokens[r]];
+    return run->row_weights;
+}
+
 static apr_status add_rows(void *user, size_t input, int64_t expert, int64_t n_rows, const float *rows, apr_error *err)
 {
     apr_feedback_run *const run = user;
@@ -381,6 +441,7 @@ static apr_status add_rows(void *user, size_t input, int64_t expert, int64_t n_r
     if (run->gpu != NULL)
         return apr_device_sums_add(run->gpu, device_sums_of(run, input, expert >= 0 ? expert : 0), width, rows, false, n_rows, err);
     if (sums->sum == NULL) APR_TRY(apr_hessian_open(sums, width, err));
+    if (run->weights != NULL) return apr_hessian_add_weighted(sums, rows, weights_of_rows(run, input, n_rows), n_rows, err);
     apr_hessian_add(sums, rows, n_rows);
     return APR_OK;
 }
@@ -394,16 +455,22 @@ static apr_status add_rows_there(void *user, size_t input, int64_t n_rows, const
 /* Evaluates the text once and sums all wanted layer inputs. */
 static apr_status pass_text(apr_feedback_run *run, const bool *wanted, apr_error *err)
 {
-    const apr_pass pass = {.wanted = wanted, .visit = add_rows, .visit_device = run->gpu != NULL ? add_rows_there : NULL, .user = run};
+    const apr_pass pass = {.wanted = wanted,
+                           .visit = add_rows,
+                           .visit_device = run->gpu != NULL ? add_rows_there : NULL,
+                           .tokens = run->row_tokens,
+                           .user = run};
     const int64_t window = run->request.window;
+
+    APR_TRY(make_weights(run, err));
     const double start = apr_seconds_now();
     const apr_progress progress = apr_listener_begin(run->listener);
     apr_status status = APR_OK;
-
     if (run->session == NULL) APR_TRY(feedback_run_reopen(run, err)); /* closed when the run left the GPU */
     run->n_passes++;
     for (int64_t at = 0; at < run->n_ids && status == APR_OK; at += window) {
         apr_progress_report(&progress, (uint64_t)at, (uint64_t)run->n_ids, "calibration, tokens");
+        run->window_at = at;
         status = apr_layer_inputs_visit(&run->inputs, run->session, &pass, run->ids + at, window, err);
     }
     apr_listener_end(run->listener);
@@ -752,6 +819,7 @@ static apr_status encode_all(apr_feedback_run *run, apr_error *err)
 {
     const int64_t n_layers = apr_session_program(run->session)->num_layers;
 
+    APR_TRY(make_weights(run, err));
     APR_TRY(encode_others(run, err));
     APR_TRY(feedback_run_reopen(run, err));
     for (int layer = 0; layer < n_layers; layer++) APR_TRY(encode_layer(run, layer, err));

@@ -9,6 +9,9 @@
  *
  * Without a text the model generates one itself, with a fixed seed. On small models this is as good as another text; it costs the decoding.
  *
+ * With `loss_weighted` each token counts by how much the loss depends on it (runtime/calibrate/loss_weights.h). One backward pass of the
+ * original model over the text comes before the first pass over it. This is on the host only, and so is the whole run.
+ *
  * Some tensors are encoded without feedback, and reported: those that no product uses (embeddings), those whose columns the output has in
  * another order, those that received no tokens, and those of types without a grid. */
 #ifndef APR_ENGINE_FEEDBACK_RUN_H
@@ -24,6 +27,7 @@ typedef struct apr_feedback_request {
     bool plan_only;                    /* a dry run: no text is generated */
     const char *kept;                  /* OUT of a resumable run: text and sums are kept in its OUT.resume; NULL: they are not kept */
     bool sequential;
+    bool loss_weighted;
     int64_t n_tokens;      /* at most; 0: all of the text, or APR_OWN_TOKENS of a generated text */
     int64_t window;        /* tokens that are evaluated from an empty context */
     uint64_t memory_bytes; /* for sums at a time; 0: 2 GiB on the host, on a GPU all memory that is left */

@@ -413,7 +413,7 @@ static void print_plan(const apr_feedback_run *run, bool dry_run)
 {
     char text[APR_SMALL_TEXT], all[APR_SMALL_TEXT];
 
-    if (!dry_run && run->solver == NULL) return;
+    if (run->solver == NULL && (!dry_run || run->weights != NULL)) return; /* the host alone weighs tokens */
     printf("  %s in addition to the model: ", dry_run ? "on a GPU (--device cuda)" : "planned on the GPU");
     for (int i = 0; i < APR_FEEDBACK_LINES; i++)
         printf("%s%s %s", i > 0 ? ", " : "", apr_feedback_line_names[i], apr_size_text(text, run->plan.bytes[i]));
@@ -428,12 +428,14 @@ static void print_plan(const apr_feedback_run *run, bool dry_run)
 static void print_feedback(const apr_feedback_run *run, bool dry_run)
 {
     const forecast f = forecast_of(run);
-    char sums[APR_SMALL_TEXT], factors[APR_SMALL_TEXT], held[APR_SMALL_TEXT];
+    char sums[APR_SMALL_TEXT], factors[APR_SMALL_TEXT], held[APR_SMALL_TEXT], weights[APR_SMALL_TEXT], pass[APR_SMALL_TEXT];
 
     printf("  ldlq: %zu tensors, calibrated with %lld tokens of %s in windows of %lld%s\n", f.n_taken, (long long)run->n_ids,
            apr_printable(apr_feedback_text_name(run)), (long long)run->request.window, run->request.sequential ? ", layer by layer" : "");
     apr_begin_report(&(apr_report){.out = stdout}, &run->model.vocab);
     if (run->write_seconds > 0.0) printf("  generating the text: %.2f s\n", run->write_seconds);
+    if (run->weights != NULL) printf("  an experiment: each token counts by how much the loss depends on it (--loss-weighted)\n");
+    if (!dry_run && run->weights != NULL) printf("  weights of the loss: %.2f s\n", run->weights_seconds);
     if (f.n_others > 0)
         printf("  without feedback: %zu (%s%s): no product uses their columns\n", f.n_others, apr_printable(f.example),
                f.n_others == 1 ? "" : ", ...");
@@ -447,6 +449,9 @@ static void print_feedback(const apr_feedback_run *run, bool dry_run)
     printf("  memory in addition to the model: sums of inputs %s, factors of a matrix %s", apr_size_text(sums, f.sums_bytes),
            apr_size_text(factors, f.factor_bytes));
     if (f.held_bytes > 0) printf(", encoded tensors %s", apr_size_text(held, f.held_bytes));
+    if (run->weights != NULL)
+        printf(", weights of tokens %s, before that the backward pass %s", apr_size_text(weights, apr_loss_weights_bytes(run->weights)),
+               apr_size_text(pass, apr_loss_weights_pass_bytes(run->weights)));
     printf("\n  about %.3g multiplications on the host, not counting passes over the text\n", f.multiplications);
     print_plan(run, true);
 }
@@ -498,13 +503,19 @@ static void feedback_json(const apr_feedback_run *run, bool dry_run, apr_json_te
     apr_json_int(json, "window", run->request.window);
     apr_begin_report(&(apr_report){.json = json}, &run->model.vocab);
     apr_json_bool(json, "sequential", run->request.sequential);
+    apr_json_bool(json, "loss_weighted", run->request.loss_weighted);
     apr_json_real(json, "damping", run->request.options.damping);
     apr_json_int(json, "rounds", run->request.options.rounds);
     apr_json_uint(json, "sums_bytes", f.sums_bytes);
     apr_json_uint(json, "factor_bytes", f.factor_bytes);
     apr_json_uint(json, "held_bytes", f.held_bytes);
+    if (run->weights != NULL) {
+        apr_json_uint(json, "loss_pass_bytes", apr_loss_weights_pass_bytes(run->weights));
+        apr_json_uint(json, "loss_weights_bytes", apr_loss_weights_bytes(run->weights));
+        if (!dry_run) apr_json_real(json, "loss_weights_seconds", run->weights_seconds);
+    }
     apr_json_real(json, "multiplications", f.multiplications);
-    if (dry_run || run->solver != NULL) plan_json(run, json);
+    if ((dry_run && run->weights == NULL) || run->solver != NULL) plan_json(run, json);
     if (!dry_run) {
         apr_json_int(json, "passes", run->n_passes);
         apr_json_real(json, "calibration_seconds", run->pass_seconds);

@@ -2,6 +2,7 @@
 #include "formats/packed/packed_layouts.h"
 #include "tools/cli/type_words.h"
 #include "tools/cli/values.h"
+#include "tools/engine/device/device.h"
 #include "tools/engine/heal/heal_run.h"
 #include "tools/engine/quantize/ggml_rules.h"
 #include "tools/report/text.h"
@@ -209,6 +210,9 @@ static const apr_option quant_table[] = {
     {"sequential", 0, APR_OPTION_FLAG, NULL, NULL,
      "calibrate each layer with the layers before it already quantized; takes one pass per layer",
      APR_TO(quant_options, feedback.sequential)},
+    {"loss-weighted", 0, APR_OPTION_FLAG, NULL, NULL,
+     "ldlq, an experiment: each token of the calibration text counts by how much the loss depends on it; one backward pass on the CPU",
+     APR_TO(quant_options, feedback.loss_weighted)},
     {"calibration-memory", 0, APR_OPTION_SIZE, "SIZE", NULL,
      "memory for sums of inputs; more memory means fewer passes over the text; without it 2 GiB, on a GPU all that is free",
      APR_TO(quant_options, feedback.memory_bytes), .min = APR_MIN_SIZE},
@@ -352,6 +356,8 @@ static apr_status check_method(const quant_options *o, apr_error *err)
     if (o->feedback.sequential && (o->output.runs.resume || o->output.runs.part != NULL || o->output.runs.finish))
         return apr_fail(err, APR_E_USAGE,
                         "--sequential converts all tensors in one run, layer by layer: leave out --resume, --part and --finish");
+    if (o->feedback.loss_weighted && o->output.encoder.device == APR_DEVICE_CUDA)
+        return apr_fail(err, APR_E_USAGE, "--loss-weighted runs on the CPU: leave out --device cuda");
     return APR_OK;
 }
 
@@ -366,6 +372,7 @@ static const apr_need needs[] = {
     {"tokens", "--method ldlq", has_feedback},
     {"calibration-memory", "--method ldlq", has_feedback},
     {"damping", "--method ldlq", has_feedback},
+    {"loss-weighted", "--method ldlq", has_feedback},
     {"rounds", "--method ldlq", has_feedback},
     {"heal", "--method ldlq", has_feedback},
     {"judge", "--heal", heals},
@@ -473,6 +480,7 @@ static apr_status quantize(const apr_call *call, const char *to, const apr_text_
     feedback.window = o->window > 0 ? o->window : 512;
     feedback.options.rounds = o->n_rounds > 0 ? (int)o->n_rounds : -1;
     if (o->method == METHOD_LDLQ) output.feedback = &feedback;
+    if (feedback.loss_weighted) output.encoder.device = APR_DEVICE_HOST;
     apr_heal_request healing = o->healing;
     healing.text = text_of(texts, HEALING);
     healing.judge = text_of(texts, JUDGE);
