@@ -37,7 +37,7 @@ kernels/cuda/gemm        formats/base formats/files formats/number formats/tenso
 kernels/cuda/attention   formats/base formats/files formats/number formats/tensor formats/shape formats/vocab kernels kernels/cuda kernels/cuda/device kernels/cuda/codecs kernels/cuda/common kernels/cuda/gemv kernels/cuda/small_gemm kernels/cuda/gemm
 kernels/cuda/moe         formats/base formats/files formats/number formats/tensor formats/shape formats/vocab kernels kernels/cuda kernels/cuda/device kernels/cuda/codecs kernels/cuda/common kernels/cuda/gemv kernels/cuda/small_gemm kernels/cuda/gemm
 kernels/cuda/recurrent   formats/base formats/files formats/number formats/tensor formats/shape formats/vocab kernels kernels/cuda kernels/cuda/device kernels/cuda/codecs kernels/cuda/common
-kernels/cuda/grad        formats/base formats/files formats/number formats/tensor formats/shape formats/vocab kernels kernels/cuda kernels/cuda/device kernels/cuda/common
+kernels/cuda/grad        formats/base formats/files formats/number formats/tensor formats/shape formats/vocab kernels kernels/cuda kernels/cuda/device kernels/cuda/common kernels/cuda/gemm
 kernels/cuda/ops         formats/base formats/files formats/number formats/tensor formats/shape formats/vocab kernels kernels/cuda kernels/cuda/device kernels/cuda/codecs kernels/cuda/common kernels/cuda/gemv kernels/cuda/small_gemm kernels/cuda/gemm kernels/cuda/attention kernels/cuda/moe kernels/cuda/recurrent
 quant                    formats/base formats/files formats/number formats/tensor formats/shape formats/vocab formats/packed kernels
 quant/feedback           formats/base formats/files formats/number formats/tensor formats/shape formats/vocab kernels kernels/ref kernels/cuda

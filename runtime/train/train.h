@@ -14,9 +14,10 @@
  * several operations use (a tied head). Norm gains, biases and sinks are tensors like any other.
  *
  * On the host numbers depend on neither the number of threads nor on how many rows of logits are computed at a time. On a GPU
- * (train_device.h) all memory of the plan but one line is the device's. Products round their inputs to 11 bits there. The gradient
- * of a whole model is then within 2e-3 of the host's in four of five small models, and within 3.1e-3 in the fifth
- * (tests/support/train_check.h). The same calls give the same bits again. */
+ * (train_device.h) all memory of the plan but one line is the device's. Products that give gradients by a layer's input or weight round
+ * theirs to 11 bits there (kernels/cuda/grad/grad.cuh). The gradient of a whole model is then within 1e-3 of the host's, and that of one
+ * tensor within 2e-3 (five small models, tests/gpu/gpu_train.c). With use_exact of the device's kernels they are within 1e-5 and 5e-5. The
+ * same calls give the same bits again. */
 #ifndef APR_RUNTIME_TRAIN_H
 #define APR_RUNTIME_TRAIN_H
 

@@ -1,8 +1,9 @@
 /* attend.cu - causal attention of whole windows for training (the formulas are in kernels/host/grad/attend.h).
  *
  * Some query rows of a window at a time: their scores with all keys that one of them attends to are products of matrices, and so are all
- * that follows from them; a kernel in between makes weights of the scores. Query heads that share a key/value head are rows of the same
- * product. For that, queries and outputs are gathered by key/value head: [window, kv head, position, head of the group, dim]. */
+ * that follows from them; a kernel in between makes weights of the scores. All products are in float32: a weight is the exponential of a
+ * score, and the gradient of a score is the difference of numbers that are nearly the same. Query heads that share a key/value head are
+ * rows of the same product. For that, queries and outputs are gathered by key/value head: [window, kv head, position, head of the group, dim]. */
 #include "kernels/cuda/grad/grad.cuh"
 
 enum { ATTEND_ROWS = 128, ATTEND_TOKENS = 2048 /* windows at a time have about so many */, ROW_THREADS = 128 };
@@ -17,7 +18,7 @@ struct attend_memory {
 
 static float *cut(attend_memory *m, float *work, int64_t n)
 {
-    float *const at = work + m->n;
+    float *const at = work != NULL ? work + m->n : NULL;
     m->n += (size_t)(n + 63) / 64 * 64;
     return at;
 }
@@ -68,11 +69,11 @@ struct gathering {
     }
 };
 
-struct gather_rounded {
+struct gather {
     gathering g;
     const float *from;
     float *to;
-    __device__ void operator()(int64_t i) const { to[g.at(i)] = grad_tf32(from[i]); }
+    __device__ void operator()(int64_t i) const { to[g.at(i)] = from[i]; }
 };
 
 struct scatter {
@@ -124,7 +125,7 @@ static grad_matrix scores_of(const attend_rows &r, const float *scores) { return
 static apr_status multiply(apr_cuda_device *device, const attend_rows &r, grad_matrix a, grad_matrix b, grad_matrix to, int64_t m,
                            int64_t n, int64_t k, bool adds, apr_error *err)
 {
-    const grad_product p = {a, b, (float *)to.at, to.row, to.batch, m, n, k, r.n_windows * r.args.n_kv_heads, adds};
+    const grad_product p = {a, b, (float *)to.at, to.row, to.batch, m, n, k, r.n_windows * r.args.n_kv_heads, adds, GRAD_FLOAT32};
     return grad_multiply(device, &p, err);
 }
 
@@ -153,16 +154,17 @@ static __device__ float score_slope(const attend_rows &r, float score)
     return r.args.scale * (1.0f - t * t);
 }
 
-/* The largest score and the sum of exponentials of keys [begin, end), the sink included. Scores are capped in place. */
-static __device__ float2 weigh_scores(const attend_rows &r, float sink, int64_t begin, int64_t end, float *scores, float *parts)
+/* The largest score and the sum of exponentials of keys [begin, end), the sink included. Scores are capped in place. Keys are numbered by
+ * int, within the rows of scores. */
+static __device__ float2 weigh_scores(const attend_rows &r, float sink, int begin, int end, float *scores, float *parts)
 {
     float most = sink, sum = 0.0f;
-    for (int64_t k = begin + threadIdx.x; k < end; k += ROW_THREADS) {
+    for (int k = begin + (int)threadIdx.x; k < end; k += ROW_THREADS) {
         scores[k] = capped(r, scores[k]);
         most = fmaxf(most, scores[k]);
     }
     most = block_max<ROW_THREADS>(most, parts);
-    for (int64_t k = begin + threadIdx.x; k < end; k += ROW_THREADS) sum += expf(scores[k] - most);
+    for (int k = begin + (int)threadIdx.x; k < end; k += ROW_THREADS) sum += expf(scores[k] - most);
     __syncthreads();
     return make_float2(most, block_sum<ROW_THREADS>(sum, parts) + expf(sink - most));
 }
@@ -173,8 +175,8 @@ static __global__ void __launch_bounds__(ROW_THREADS) k_weigh(const __grid_const
     __shared__ float parts[ROW_THREADS / 32];
     const int64_t m = blockIdx.x, own = r.row + m / r.group, head = blockIdx.y % r.args.n_kv_heads * r.group + m % r.group;
     const int64_t at = ((r.window + blockIdx.y / r.args.n_kv_heads) * r.n_positions + own) * r.args.n_heads + head;
-    const int64_t begin = apr_attend_first(&r.args, own) - r.first, end = own - r.first + 1,
-                  first = (blockIdx.y * r.n * r.group + m) * r.n_keys;
+    const int begin = (int)(apr_attend_first(&r.args, own) - r.first), end = (int)(own - r.first) + 1;
+    const int64_t first = (blockIdx.y * r.n * r.group + m) * r.n_keys;
     const float sink = w.sinks != NULL ? w.sinks[head] : -INFINITY;
     const float2 norm = weigh_scores(r, sink, begin, end, w.scores + first, parts);
     float along = 0.0f;
@@ -185,12 +187,12 @@ static __global__ void __launch_bounds__(ROW_THREADS) k_weigh(const __grid_const
         along = block_sum<ROW_THREADS>(along, parts);
         if (threadIdx.x == 0 && w.d_sinks != NULL) w.d_sinks[at] = -expf(sink - norm.x) / norm.y * along;
     }
-    for (int64_t k = threadIdx.x; k < r.n_keys; k += ROW_THREADS) {
+    for (int k = (int)threadIdx.x; k < (int)r.n_keys; k += ROW_THREADS) {
         const bool is_seen = k >= begin && k < end;
         const float score = w.scores[first + k], weight = is_seen ? expf(score - norm.x) / norm.y : 0.0f;
-        w.scores[first + k] = grad_tf32(weight);
+        w.scores[first + k] = weight;
         if (w.d_out == NULL) continue;
-        w.d_scores[first + k] = is_seen ? grad_tf32(weight * (w.d_scores[first + k] - along) * score_slope(r, score)) : 0.0f;
+        w.d_scores[first + k] = is_seen ? weight * (w.d_scores[first + k] - along) * score_slope(r, score) : 0.0f;
     }
 }
 
@@ -224,10 +226,10 @@ static apr_status gather_inputs(apr_cuda_device *device, const apr_grad_call *c,
     const gathering of_q = {c->n_positions, a->n_heads, a->n_heads / a->n_kv_heads, a->key_dim};
     const gathering of_k = {c->n_positions, a->n_kv_heads, 1, a->key_dim}, of_v = {c->n_positions, a->n_kv_heads, 1, a->value_dim};
 
-    APR_TRY(grad_each(device, gather_rounded{of_q, grad_in(c, 0) + first * q, m.q}, n * q, err));
-    APR_TRY(grad_each(device, gather_rounded{of_k, grad_in(c, 1) + first * k, m.k}, n * k, err));
+    APR_TRY(grad_each(device, gather{of_q, grad_in(c, 0) + first * q, m.q}, n * q, err));
+    APR_TRY(grad_each(device, gather{of_k, grad_in(c, 1) + first * k, m.k}, n * k, err));
     if (c->in[2] == NULL) return APR_OK;
-    return grad_each(device, gather_rounded{of_v, grad_in(c, 2) + first * v, m.v}, n * v, err);
+    return grad_each(device, gather{of_v, grad_in(c, 2) + first * v, m.v}, n * v, err);
 }
 
 static gathering of_outputs(const apr_grad_call *c)
@@ -297,7 +299,7 @@ static apr_status backward_windows(apr_cuda_device *device, const apr_grad_call 
     const int64_t first = window * c->n_positions, n = n_windows * c->n_positions;
 
     APR_TRY(gather_inputs(device, c, m, first, n, err));
-    APR_TRY(grad_each(device, gather_rounded{of_outputs(c), grad_d_out(c) + first * c->width_out, m.o}, n * c->width_out, err));
+    APR_TRY(grad_each(device, gather{of_outputs(c), grad_d_out(c) + first * c->width_out, m.o}, n * c->width_out, err));
     APR_TRY(clear(device, m.d_k, n * a->n_kv_heads * a->key_dim, err));
     if (c->in[2] != NULL) APR_TRY(clear(device, m.d_v, n * a->n_kv_heads * a->value_dim, err));
     for (int64_t row = 0; row < c->n_positions; row += ATTEND_ROWS)

@@ -1,7 +1,13 @@
 /* grad.cuh - training on a device: what the files of the operations share. Numbers are float32, kernels/host/grad is the definition.
  *
- * Matrix products multiply numbers that were rounded to TF32 (11 bits, to the nearest) and add in float32. Each sum has one order, which
- * depends on shapes alone. */
+ * A rounded number in the forward pass or in attention changes all gradients, and soft caps and norms enlarge that. A rounded number in the
+ * gradient of a layer's input or weight changes little. So there are three kinds of products (products.cu), which all add in float32:
+ *
+ *     y = x W^T            x and W as sums of two FP16 numbers (22 bits): three products of FP16
+ *     attention, heads     float32
+ *     dy W, dy^T x         rounded to TF32 (11 bits, to the nearest)
+ *
+ * With use_exact (kernels/cuda/api.h) all of them multiply float32. Each sum has one order, which depends on shapes alone. */
 #ifndef APR_KERNELS_CUDA_GRAD_CUH
 #define APR_KERNELS_CUDA_GRAD_CUH
 
@@ -103,20 +109,24 @@ struct grad_round {
     __device__ void operator()(int64_t i) const { to[i] = grad_tf32(from[i]); }
 };
 
+/* What the numbers of a product are. Those of GRAD_TF32 are float32 that was rounded already. */
+enum grad_numbers { GRAD_FLOAT32, GRAD_TF32, GRAD_F16 };
+
 /* Number (i, j) of matrix b is at[b * batch + i * row + j * column]; row or column is 1. */
 struct grad_matrix {
-    const float *at;
+    const void *at;
     int64_t row, column, batch;
 };
-static inline grad_matrix grad_rows_of(const float *at, int64_t row, int64_t batch) { return grad_matrix{at, row, 1, batch}; }
+static inline grad_matrix grad_rows_of(const void *at, int64_t row, int64_t batch) { return grad_matrix{at, row, 1, batch}; }
 static inline grad_matrix grad_turned(grad_matrix m) { return grad_matrix{m.at, m.column, m.row, m.batch}; }
 
-/* c[m, n] = a[m, k] b[k, n], or c += a b, of each batch; a and b are rounded already. */
+/* c[m, n] = a[m, k] b[k, n], or c += a b, of each batch; c is float32. */
 struct grad_product {
     grad_matrix a, b;
     float *c;
     int64_t c_row, c_batch, m, n, k, n_batches;
     bool adds;
+    grad_numbers numbers; /* of a and b */
 };
 apr_status grad_multiply(apr_cuda_device *device, const grad_product *product, apr_error *err);
 
