@@ -6,7 +6,7 @@
  * rows of the same product. For that, queries and outputs are gathered by key/value head: [window, kv head, position, head of the group, dim]. */
 #include "kernels/cuda/grad/grad.cuh"
 
-enum { ATTEND_ROWS = 128, ATTEND_TOKENS = 2048 /* windows at a time have about so many */, ROW_THREADS = 128 };
+enum { ATTEND_ROWS = 128, ATTEND_TOKENS = 2048 /* windows at a time have about so many */, ROW_THREADS = 128, MAX_GRID_Y = 65535 };
 
 /* Scratch memory for `n_windows` windows at a time. */
 struct attend_memory {
@@ -29,14 +29,21 @@ static int64_t most_keys(const apr_grad_call *c)
     return a->window > 0 && a->window + ATTEND_ROWS < c->n_positions ? a->window + ATTEND_ROWS : c->n_positions;
 }
 
+/* A grid's second dimension has the key/value heads of all these windows. */
+static int64_t windows_at_a_time(const apr_attend_args *a, int64_t n_windows, int64_t n_positions)
+{
+    const int64_t by_tokens = ATTEND_TOKENS / n_positions, by_grid = MAX_GRID_Y / a->n_kv_heads;
+    const int64_t fitting = by_tokens < by_grid ? by_tokens : by_grid;
+    return fitting < 1 ? 1 : fitting < n_windows ? fitting : n_windows;
+}
+
 /* work: NULL to count. */
 static attend_memory cut_memory(const apr_grad_call *c, float *work)
 {
     const apr_attend_args *const a = &c->args->attend;
-    const int64_t n_windows = c->n_rows / c->n_positions, fitting = ATTEND_TOKENS / c->n_positions;
     attend_memory m = {};
 
-    m.n_windows = fitting < 1 ? 1 : fitting < n_windows ? fitting : n_windows;
+    m.n_windows = windows_at_a_time(a, c->n_rows / c->n_positions, c->n_positions);
     const int64_t n = m.n_windows * c->n_positions, n_rows = c->n_positions < ATTEND_ROWS ? c->n_positions : (int64_t)ATTEND_ROWS;
     const int64_t n_scores = m.n_windows * a->n_heads * n_rows * most_keys(c),
                   n_values = c->in[2] != NULL ? n * a->n_kv_heads * a->value_dim : 0;
