@@ -17,10 +17,10 @@ typedef struct step_sums {
 
 WIDE_INLINE wide inverse_of(wide step) { return wide_where(wide_differs(step, wide_set(0.0f)), wide_div(wide_set(1.0f), step)); }
 
-/* As apr_step_fit. Without weights the sum of squared levels is an integer, exact in any order. */
-WIDE_INLINE step_sums fit_step(const wide *x, const wide *w, int n, wide step, wide_levels_fn levels)
+/* As apr_step_fit, of a step's inverse. Without weights the sum of squared levels is an integer, exact in any order. */
+WIDE_INLINE step_sums fit_step(const wide *x, const wide *w, int n, wide inverse, wide_levels_fn levels)
 {
-    const wide inverse = inverse_of(step), zero = wide_set(0.0f);
+    const wide zero = wide_set(0.0f);
     wide whole[2] = {zero, zero}, cc[8], cx[8];
 
     for (int l = 0; l < 8; l++) cc[l] = cx[l] = zero;
@@ -67,21 +67,24 @@ WIDE_INLINE wide error_of(const wide *x, const wide *w, int n, wide step, wide_l
 typedef struct step_kind {
     int n;
     float mirrored; /* values of at most this magnitude, in steps, have levels of both signs */
-    step_sums (*fit)(const wide *x, const wide *w, wide step);
+    step_sums (*fit)(const wide *x, const wide *w, wide inverse);
+    step_sums (*fit_mirrored)(const wide *x, const wide *w, wide inverse); /* the same, for such values only */
     wide (*error)(const wide *x, const wide *w, wide step);
 } step_kind;
 
 /* Functions of their own, because each is long and used in several places. */
-#define STEP_KIND(name, n, mirrored, levels)                                                     \
-    static step_sums fit_##name(const wide *x, const wide *w, wide step)                         \
-    {                                                                                            \
-        return w != NULL ? fit_step(x, w, n, step, levels) : fit_step(x, NULL, n, step, levels); \
-    }                                                                                            \
+#define STEP_FIT(name, n, levels)                                                                      \
+    static step_sums fit_##name(const wide *x, const wide *w, wide inverse)                            \
+    {                                                                                                  \
+        return w != NULL ? fit_step(x, w, n, inverse, levels) : fit_step(x, NULL, n, inverse, levels); \
+    }
+#define STEP_KIND(name, n, mirrored, fit_mirrored, levels)                                       \
+    STEP_FIT(name, n, levels)                                                                    \
     static wide error_##name(const wide *x, const wide *w, wide step)                            \
     {                                                                                            \
         return w != NULL ? error_of(x, w, n, step, levels) : error_of(x, NULL, n, step, levels); \
     }                                                                                            \
-    static const step_kind kind_##name = {n, mirrored, fit_##name, error_##name};
+    static const step_kind kind_##name = {n, mirrored, fit_##name, fit_mirrored, error_##name};
 
 /* The weights of vector v, or NULL. */
 static const wide *weights_at(const wide *w, int at) { return w != NULL ? w + at : NULL; }
@@ -90,10 +93,9 @@ typedef struct best_steps {
     wide gain, step;
 } best_steps;
 
-/* As apr_step_try, in the lanes of `allowed`. */
-static void try_step(const step_kind *kind, const wide *x, const wide *w, wide step, float margin, wide_mask allowed, best_steps *best)
+/* As apr_step_try, in the lanes of `allowed`. s: the sums of the step's levels. */
+WIDE_INLINE void try_sums(step_sums s, float margin, wide_mask allowed, best_steps *best)
 {
-    const step_sums s = kind->fit(x, w, step);
     const wide fit = wide_where(wide_less(wide_set(0.0f), s.cc), wide_div(s.cx, s.cc)), won = wide_mul(s.cx, fit);
     const wide_mask better = wide_both(allowed, wide_less(wide_mul(wide_set(margin), best->gain), won));
     best->gain = wide_choose(better, won, best->gain);
@@ -118,11 +120,12 @@ static wide search_steps(const step_kind *kind, const wide *x, const wide *w, co
     const wide_mask has_range = wide_less(wide_set(0x1p-40f), amax);
     if (search->longer < 0.0f) extreme = wide_minus(extreme);
     for (int t = 0; t < search->trials; t++, divisor *= search->ratio) {
-        const wide step = wide_div(extreme, wide_set(divisor));
-        try_step(kind, x, w, step, search->margin, has_range, &best);
-        if (search->longer != 0.0f && divisor > kind->mirrored) try_step(kind, x, w, wide_minus(step), search->margin, has_range, &best);
+        const wide inverse = inverse_of(wide_div(extreme, wide_set(divisor)));
+        const bool is_mirrored = divisor <= kind->mirrored;
+        try_sums(is_mirrored ? kind->fit_mirrored(x, w, inverse) : kind->fit(x, w, inverse), search->margin, has_range, &best);
+        if (search->longer != 0.0f && !is_mirrored) try_sums(kind->fit(x, w, wide_minus(inverse)), search->margin, has_range, &best);
     }
-    for (int p = 0; p < search->polishes; p++) try_step(kind, x, w, best.step, search->margin, has_range, &best);
+    for (int p = 0; p < search->polishes; p++) try_sums(kind->fit(x, w, inverse_of(best.step)), search->margin, has_range, &best);
     return best.step;
 }
 
@@ -180,7 +183,7 @@ static void choose_scales(const step_kind *kind, const wide *x, const wide *w, i
 /* The sums of the levels that a block's best scales give. */
 static void fit_scales(const step_kind *kind, const wide *x, const wide *w, int first, lane_scales *p)
 {
-    const step_sums s = kind->fit(x, w, wide_mul(wide_load(p->d + first), wide_load(p->scale + first)));
+    const step_sums s = kind->fit(x, w, inverse_of(wide_mul(wide_load(p->d + first), wide_load(p->scale + first))));
     wide_store(p->cc + first, s.cc);
     wide_store(p->cx + first, s.cx);
 }
@@ -274,7 +277,13 @@ WIDE_INLINE void levels_q3_k(const wide v[8], wide level[8])
 }
 
 /* Up to 3.49 a value is rounded to 3 or less, also where the division and the product that gave it were rounded up. */
-STEP_KIND(q3_k, Q3_SUB_ELEMS, 3.49f, levels_q3_k)
+WIDE_INLINE void mirrored_levels_q3_k(const wide v[8], wide level[8])
+{
+    for (int l = 0; l < 8; l++) level[l] = wide_round(v[l]);
+}
+
+STEP_FIT(mirrored_q3_k, Q3_SUB_ELEMS, mirrored_levels_q3_k)
+STEP_KIND(q3_k, Q3_SUB_ELEMS, 3.49f, fit_mirrored_q3_k, levels_q3_k)
 
 /* Packs 256 codes from 0 to 7: see the reference's decoder. */
 static void store_q3_k(const uint8_t *code, const apr_block_scales *best, apr_block_Q3_K *block)
@@ -285,14 +294,17 @@ static void store_q3_k(const uint8_t *code, const apr_block_scales *best, apr_bl
         block->scales[sub % 8] |= (uint8_t)((scale & 0x0f) << sub / 8 * 4);
         block->scales[8 + sub % 4] |= (uint8_t)(scale >> 4 << sub / 4 * 2);
     }
-    for (int half = 0; half < 2; half++)
-        for (int run = 0; run < 4; run++) {
-            const uint8_t *const c = code + 128 * half + 32 * run;
-            for (int l = 0; l < 32; l++) {
-                block->qs[32 * half + l] |= (uint8_t)((c[l] & 3) << 2 * run);
-                block->hmask[l] |= (uint8_t)(c[l] >> 2 << (4 * half + run));
-            }
+    uint8_t high[32] = {0};
+    for (int half = 0; half < 2; half++) {
+        const uint8_t *const c = code + 128 * half;
+        uint8_t low[32];
+        for (int l = 0; l < 32; l++) {
+            low[l] = (uint8_t)((c[l] & 3) | (c[32 + l] & 3) << 2 | (c[64 + l] & 3) << 4 | (c[96 + l] & 3) << 6);
+            high[l] |= (uint8_t)((c[l] >> 2 | c[32 + l] >> 2 << 1 | c[64 + l] >> 2 << 2 | c[96 + l] >> 2 << 3) << 4 * half);
         }
+        memcpy(block->qs + 32 * half, low, sizeof low);
+    }
+    memcpy(block->hmask, high, sizeof high);
 }
 
 static void encode_q3_k_block(const float *src, const float *importance, uint8_t *dst)
@@ -322,7 +334,7 @@ static void encode_q3_k_block(const float *src, const float *importance, uint8_t
 enum { IQ4_ELEMS = 32, IQ4_SUBS = 8, IQ4_BLOCKS = WIDE / IQ4_SUBS };
 
 /* Only few levels exist with both signs. */
-STEP_KIND(iq4, IQ4_ELEMS, 0.0f, iq4_levels)
+STEP_KIND(iq4, IQ4_ELEMS, 0.0f, NULL, iq4_levels)
 
 WIDE_INLINE wide index_iq4(wide v)
 {
