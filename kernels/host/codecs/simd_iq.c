@@ -1,5 +1,5 @@
-/* simd_iq.c - encoders of IQ1, IQ2 and IQ3: the reference's search (kernels/ref/iq_search.h) with vectors of eight, one lane a value or
- * one a point of a list. All levels with AVX2 use this. Other CPUs use the reference's encoders. */
+/* simd_iq.c - encoders of IQ1, IQ2 and IQ3: the reference's search (kernels/ref/iq_search.h) with vectors of eight, one lane a value, or
+ * one a point of a list, for which AVX-512 has vectors of 16. All levels with AVX2 use this. Other CPUs use the reference's encoders. */
 #include "kernels/host/codecs/simd.h"
 #include "kernels/host/codecs/simd_codecs.h"
 #include "kernels/ref/codecs.h"
@@ -136,15 +136,18 @@ WIDE_INLINE unsigned iq_best_of_list(const uint16_t *list, int n, const iq_error
     return list[_mm_cvtsi128_si32(low)];
 }
 
+/* The best point of the list of cell[h]. */
+WIDE_INLINE uint16_t find_point(const apr_iq_book *book, const int *cell, const iq_error_table *errors, int n_values, int h, float *least)
+{
+    const uint32_t first = book->first[cell[h]];
+    return (uint16_t)iq_best_of_list(book->list + first, (int)(book->first[cell[h] + 1] - first), errors, n_values, h, &least[h]);
+}
+
 WIDE_INLINE void iq_find_points(const iq_type *t, const apr_iq_book *book, const int *cell, const iq_error_table *errors, uint16_t *word,
                                 float *least)
 {
-#pragma GCC unroll 2
-    for (int h = 0; h < 8 / t->n_values; h++) {
-        const uint32_t first = book->first[cell[h]];
-        const int n = (int)(book->first[cell[h] + 1] - first);
-        word[h] = (uint16_t)iq_best_of_list(book->list + first, n, errors, t->n_values, h, &least[h]);
-    }
+    word[0] = find_point(book, cell, errors, t->n_values, 0, least);
+    if (t->n_values == 4) word[1] = find_point(book, cell, errors, 4, 1, least);
 }
 
 #else
