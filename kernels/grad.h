@@ -47,8 +47,6 @@ typedef struct apr_grad_numbers {
     void (*from_floats)(const float *from, int64_t n, void *to);
     void (*to_floats)(const void *from, int64_t n, float *to);
     int64_t (*first_not_finite)(const void *x, int64_t n); /* -1: all are finite */
-    /* to[r] = sum of the squares of row r, in float64. */
-    void (*row_squares)(const void *x, int64_t n_rows, int64_t width, double *to);
     /* kl[r] = KL(softmax(teacher row) || softmax(student row)). With gradient: the student's logits become the gradient of
      * factor * sum of kl. Rows have `width` numbers. */
     void (*divergence)(const float *teacher, void *student, int64_t n_rows, int64_t width, double factor, bool gradient, double *kl,

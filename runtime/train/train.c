@@ -179,6 +179,21 @@ static apr_status run_forward(apr_train *t, size_t i, row_range rows, apr_error 
     return op->out >= 0 ? check_finite(t, i, "the output", call.out, rows.n * call.width_out, err) : APR_OK;
 }
 
+/* to[r] = sum of the squares of row r. Numbers of the host are float, or double. */
+static void row_squares(const apr_train *t, const void *x, int64_t n_rows, int64_t width, double *to)
+{
+    const bool is_double = t->numbers->size == sizeof(double);
+
+    for (int64_t r = 0; r < n_rows; r++) {
+        double sum = 0.0;
+        for (int64_t i = r * width; i < (r + 1) * width; i++) {
+            const double value = is_double ? ((const double *)x)[i] : (double)((const float *)x)[i];
+            sum += value * value;
+        }
+        to[r] = sum;
+    }
+}
+
 static apr_status run_backward(apr_train *t, const apr_train_weights *weights, size_t i, row_range rows, apr_error *err)
 {
     const apr_op *const op = &t->program.ops[i];
@@ -190,8 +205,7 @@ static apr_status run_backward(apr_train *t, const apr_train_weights *weights, s
         if (wants_gradient(t, weights, i, j)) call.d_weight[j] = gradient_of_weight(t, &t->weights[i][j]);
     call.d_out = gradient_at(t, op->out, rows.first);
     APR_TRY(check_finite(t, i, "the output's gradient", call.d_out, rows.n * call.width_out, err));
-    if (t->squares != NULL && t->squares[i] != NULL)
-        t->numbers->row_squares(call.d_out, rows.n, call.width_out, t->squares[i] + rows.first);
+    if (t->squares != NULL && t->squares[i] != NULL) row_squares(t, call.d_out, rows.n, call.width_out, t->squares[i] + rows.first);
     return t->backend->backward(t, op->kind, &call, err);
 }
 

@@ -18,4 +18,5 @@ cmp mxfp4.gguf small.gguf && echo 'several passes, the same bytes'
 feedback --to mxfp4 --resume data/tiny-qwen2 resumed.gguf >/dev/null && cmp mxfp4.gguf resumed.gguf && echo 'resumed, the same bytes'
 feedback --to q4_k_m --sequential --json data/tiny-qwen2 fed.apr >fed.json && grep -oE '"(method|tokens|window|sequential|passes)":[^,]*' fed.json | sort -u
 feedback --to q4_k_m --dry-run data/tiny-qwen2 fed.gguf | grep -E 'memory in addition|multiplications'
+feedback --to q4_k_m --rounds 0 --dry-run --json data/tiny-qwen2 fed.gguf | grep -oE '"(rounds":[^,]*|multiplications":[0-9])'
 aprconv check -q fed.apr

@@ -32,17 +32,6 @@ static int64_t first_not_finite(const void *x, int64_t n)
     return -1;
 }
 
-static void row_squares(const void *x, int64_t n_rows, int64_t width, double *to)
-{
-    const num *row = x;
-
-    for (int64_t r = 0; r < n_rows; r++, row += width) {
-        double sum = 0.0;
-        for (int64_t i = 0; i < width; i++) sum += (double)row[i] * (double)row[i];
-        to[r] = sum;
-    }
-}
-
 /* ln of the sum of exp(x - most) */
 static double log_sum(const num *x, int64_t n, num most)
 {
@@ -116,6 +105,5 @@ const apr_grad_numbers TABLE = {
     .from_floats = from_floats,
     .to_floats = to_floats,
     .first_not_finite = first_not_finite,
-    .row_squares = row_squares,
     .divergence = divergence,
 };

@@ -152,12 +152,19 @@ static double sum_multiplications(const apr_feedback_run *run)
     return n;
 }
 
+/* As hessian.h numbers them: 0 stands for the usual number, less for none. */
+static int rounds_of(const apr_feedback_run *run)
+{
+    const int n = run->request.options.rounds;
+    return n < 0 ? 0 : n == 0 ? APR_FEEDBACK_ROUNDS : n;
+}
+
 static void add_item(const apr_feedback_run *run, size_t item, uint64_t *all_sums, forecast *f)
 {
     const apr_pipe_item *const it = &run->conversion->items[item];
     size_t first;
     const size_t n = apr_feedback_links_of_item(&run->links, item, &first);
-    const double width = (double)apr_tensor_columns(it->from), passes = 0.5 + (double)run->request.options.rounds * 2.5;
+    const double width = (double)apr_tensor_columns(it->from), passes = 0.5 + (double)rounds_of(run) * 2.5;
     uint64_t own = 0;
 
     for (size_t i = first; i < first + n; i++) own += apr_hessian_bytes(run->inputs.inputs[run->links.links[i].input].width);
@@ -505,7 +512,7 @@ static void feedback_json(const apr_feedback_run *run, bool dry_run, apr_json_te
     apr_json_bool(json, "sequential", run->request.sequential);
     apr_json_bool(json, "loss_weighted", run->request.loss_weighted);
     apr_json_real(json, "damping", run->request.options.damping);
-    apr_json_int(json, "rounds", run->request.options.rounds);
+    apr_json_int(json, "rounds", rounds_of(run));
     apr_json_uint(json, "sums_bytes", f.sums_bytes);
     apr_json_uint(json, "factor_bytes", f.factor_bytes);
     apr_json_uint(json, "held_bytes", f.held_bytes);
