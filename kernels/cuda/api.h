@@ -206,8 +206,9 @@ typedef struct apr_cuda_adam {
 } apr_cuda_adam;
 
 /* A call is that of kernels/grad.h; its pointers, and those of ids and frequencies, are device pointers; `tiles` is not read. All functions
- * run in order on the device's stream and do not wait. Products round their inputs to TF32 (11 bits) and need start_blas. Sums have one
- * order: the same inputs give the same bits. */
+ * run in order on the device's stream and do not wait. They need start_blas. Products that give the gradients of a layer's input and weight
+ * round theirs to TF32 (11 bits), unless use_exact is on; all others are as exact as float32. Sums have one order: the same inputs give the
+ * same bits. */
 typedef struct apr_cuda_grad {
     bool (*has)(apr_op_kind kind);
     /* Numbers of scratch memory (`work`) for either pass. Of the call, shapes are read, and which inputs are NULL. */
