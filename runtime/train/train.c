@@ -21,12 +21,22 @@ static bool is_direct(const apr_train *t, const apr_train_weights *weights, cons
     return weights != NULL && weights->is_on_device != NULL && weights->is_on_device(weights->user, tensor);
 }
 
+apr_status apr_train_renew(apr_train *t, const apr_tensor *tensor, apr_error *err)
+{
+    if (t->memory[LINE_STORED] == NULL) return APR_OK; /* copied when the line is allocated, or nothing is */
+    for (size_t i = 0; i < t->n_trained; i++)
+        if (t->stored[i].is_there && (tensor == NULL || t->trained[i] == tensor)) APR_TRY(t->backend->renew(t, i, err));
+    return APR_OK;
+}
+
 static apr_status read_tensor(apr_train *t, const apr_train_weights *weights, const apr_tensor *tensor, char *to, apr_error *err)
 {
-    const bool direct = is_direct(t, weights, tensor);
+    const bool direct = is_direct(t, weights, tensor), is_own = weights == NULL || weights->values == NULL;
     float *const floats = (float *)(void *)(direct ? to : t->memory[LINE_FLOATS]);
+    const size_t stored = is_own ? train_find_stored(t, tensor) : SIZE_MAX;
 
-    if (weights != NULL && weights->values != NULL) APR_TRY(weights->values(weights->user, tensor, floats, err));
+    if (stored != SIZE_MAX) return t->backend->decode(t, stored, (float *)(void *)to, err);
+    if (!is_own) APR_TRY(weights->values(weights->user, tensor, floats, err));
     else apr_decode_rows(tensor, 0, apr_tensor_rows(tensor), floats);
     return direct ? APR_OK : t->backend->put(t, floats, apr_tensor_elems(tensor), to, err);
 }

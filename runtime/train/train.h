@@ -8,10 +8,14 @@
  *     apr_train_plan(student, &n)                   the lines of the plan; a caller refuses here what does not fit
  *     apr_train_gradient(student, &weights, ids, &teacher, &loss)
  *
- * A pass never holds the numbers of all weights. It asks for those of one operation at a time (`values`), forward, once more before the
+ * A pass never holds the numbers of all weights as floats. It asks for those of one operation at a time (`values`), forward, once more before the
  * layer's backward pass (activations within a layer are computed again), and backward. The gradient of a tensor is handed out
  * (`gradient`) after its last use in the pass, so that only one operation's gradients exist at a time, plus those of tensors that
  * several operations use (a tied head). Norm gains, biases and sinks are tensors like any other.
+ *
+ * With keeps_weights a pass on a GPU copies matrices there once, as they are stored, and decodes them there at each use: the same numbers,
+ * without a copy of the decoded ones through the link. Those that the GPU cannot decode, and vectors, are read as without it. Whoever
+ * changes stored numbers calls apr_train_renew.
  *
  * On the host numbers depend on neither the number of threads nor on how many rows of logits are computed at a time. On a GPU
  * (train_device.h) all memory of the plan but one line is the device's. Products that give gradients by a layer's input or weight round
@@ -35,6 +39,7 @@ typedef struct apr_train_options {
     bool forward_only;               /* a teacher: no gradients are planned */
     bool squares_only;               /* for apr_train_squares alone: no gradients of weights are planned */
     bool float64;                    /* computes in float64: for checks by differences; on the host only */
+    bool keeps_weights;              /* on a GPU: weights as the model stores them stay in its memory, see below */
 } apr_train_options;
 
 /* `model` is a canonical view (convert/naming.h) and must outlive the pass. Allocates nothing large. APR_E_UNSUPPORTED: an operation has
@@ -77,6 +82,9 @@ typedef struct apr_train_teacher {
     void *user;
     struct apr_train_device *device; /* whose memory `to` is; the student must be there as well. NULL: memory of the host */
 } apr_train_teacher;
+
+/* What the model stores of a tensor of apr_train_tensors has changed; NULL: of all. Without keeps_weights nothing need be done. */
+apr_status apr_train_renew(apr_train *train, const apr_tensor *tensor, apr_error *err);
 
 /* Evaluates [n_windows, n_tokens] ids up to the final hidden states, which stay. APR_E_USAGE: an id is outside the vocabulary. APR_E_NO:
  * a number is not finite; the message names the operation. weights: NULL: those of the model. */

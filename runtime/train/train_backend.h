@@ -20,6 +20,11 @@ typedef struct train_backend {
     /* Token ids of the pass, which the caller keeps until it ends. */
     apr_status (*take_ids)(apr_train *t, const int32_t *ids, apr_error *err);
 
+    /* With keeps_weights. Can a tensor be kept there? Copies what is stored of tensor i now. Decodes it. NULL: there is no such memory. */
+    bool (*keeps)(const apr_train *t, const apr_tensor *tensor);
+    apr_status (*renew)(apr_train *t, size_t i, apr_error *err);
+    apr_status (*decode)(apr_train *t, size_t i, float *to, apr_error *err);
+
     apr_status (*clear)(apr_train *t, void *there, size_t n_bytes, apr_error *err);
     apr_status (*copy)(apr_train *t, void *to, const void *from, size_t n_bytes, apr_error *err); /* from there to there */
     apr_status (*put)(apr_train *t, const float *from, int64_t n, void *there, apr_error *err);   /* numbers of the host */

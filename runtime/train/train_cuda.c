@@ -81,6 +81,64 @@ static apr_status send_frequencies(apr_train *t, apr_error *err)
     return n_bytes > 0 ? api(t)->upload(device(t), there, t->freqs, n_bytes, err) : APR_OK;
 }
 
+/* ---- weights as they are stored ---- */
+
+/* Matrices of one tensor, in a type that is decoded there. */
+static bool keeps(const apr_train *t, const apr_tensor *tensor)
+{
+    return tensor->rank == 2 && tensor->n_bytes > 0 && tensor->scale == NULL && apr_tensor_is_stored(tensor) && api(t)->takes(tensor->dtype);
+}
+
+static int32_t *row_numbers(const apr_train *t) { return (int32_t *)(void *)(t->memory[LINE_STORED] + t->row_numbers_at); }
+
+/* Rows are there in their logical order. */
+static apr_status renew(apr_train *t, size_t i, apr_error *err)
+{
+    const apr_tensor *const tensor = t->trained[i];
+    const bool in_order = apr_tensor_source(tensor) == APR_SOURCE_IN_ORDER;
+    const void *const bytes = in_order ? (const void *)tensor->data : t->memory[LINE_FLOATS];
+
+    if (!in_order) apr_read_bytes(tensor, 0, apr_tensor_elems(tensor), (uint8_t *)t->memory[LINE_FLOATS]);
+    return api(t)->upload(device(t), t->memory[LINE_STORED] + t->stored[i].at, bytes, tensor->n_bytes, err);
+}
+
+/* Rows of a matrix are read as those of an embedding: each by its number. */
+static apr_status send_row_numbers(apr_train *t, apr_error *err)
+{
+    const size_t n = (size_t)t->most_stored_rows;
+    int32_t *const numbers = malloc(n * sizeof *numbers + 1);
+
+    if (numbers == NULL) return apr_no_memory(err, "the numbers of rows");
+    for (size_t i = 0; i < n; i++) numbers[i] = (int32_t)i;
+    const apr_status status = api(t)->upload(device(t), row_numbers(t), numbers, n * sizeof *numbers, err);
+    free(numbers);
+    return status;
+}
+
+static apr_status send_stored(apr_train *t, apr_error *err)
+{
+    APR_TRY(send_row_numbers(t, err));
+    for (size_t i = 0; i < t->n_trained; i++) {
+        if (!t->stored[i].is_there) continue;
+        t->stored[i].copy.pending = (apr_step){0};
+        t->stored[i].copy.data = (const uint8_t *)t->memory[LINE_STORED] + t->stored[i].at;
+        APR_TRY(renew(t, i, err));
+    }
+    return APR_OK;
+}
+
+static apr_status decode(apr_train *t, size_t i, float *to, apr_error *err)
+{
+    const apr_tensor *const table = &t->stored[i].copy;
+    const apr_op_args args = {.embed = {.n_tokens = apr_tensor_rows(table),
+                                        .width = apr_tensor_columns(table),
+                                        .n_rows = apr_tensor_rows(table),
+                                        .ids = row_numbers(t),
+                                        .table = table,
+                                        .out = to}};
+    return api(t)->run(device(t), APR_OP_EMBED, &args, err);
+}
+
 static apr_status allocate(apr_train *t, int line, apr_error *err)
 {
     const apr_train_line *const l = &t->lines[line];
@@ -88,6 +146,7 @@ static apr_status allocate(apr_train *t, int line, apr_error *err)
 
     APR_TRY((l->on_device ? api(t)->alloc : api(t)->pin)(device(t), l->bytes, l->what, &p, err));
     t->memory[line] = p;
+    if (line == LINE_STORED) return send_stored(t, err);
     return line == LINE_IDS ? send_frequencies(t, err) : APR_OK;
 }
 
@@ -164,6 +223,9 @@ const train_backend train_on_cuda = {
     .allocate = allocate,
     .release = release,
     .take_ids = take_ids,
+    .keeps = keeps,
+    .renew = renew,
+    .decode = decode,
     .clear = clear,
     .copy = copy,
     .put = put,

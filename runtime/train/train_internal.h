@@ -22,6 +22,7 @@
     X(WEIGHT_GRADIENTS, "train.weight_gradients", "their gradients")                                  \
     X(SHARED_GRADIENTS, "train.shared_gradients", "gradients of weights that several operations use") \
     X(FLOATS, "train.floats", "a tensor on its way to or from the caller")                            \
+    X(STORED, "train.stored", "matrices as they are stored")                                          \
     X(LOGITS, "train.logits", "logits of some rows, with the teacher's")                              \
     X(WORKSPACE, "train.workspace", "workspace")                                                      \
     X(IDS, "train.ids", "token ids and rotary frequencies")
@@ -54,6 +55,13 @@ typedef struct slot_tensors {
     int64_t n;                  /* numbers of all */
 } slot_tensors;
 
+/* A tensor that is kept as it is stored: its copy, whose data are at `at` of LINE_STORED. */
+typedef struct stored_tensor {
+    bool is_there;
+    apr_tensor copy;
+    uint64_t at;
+} stored_tensor;
+
 struct apr_train {
     const apr_model *model;
     apr_program program;
@@ -65,6 +73,9 @@ struct apr_train {
     slot_tensors *slots;        /* [n_weights] */
     const apr_tensor **trained; /* [n_trained] */
     size_t n_trained;
+    stored_tensor *stored;      /* [n_trained] */
+    int64_t most_stored_rows;   /* of a tensor there */
+    uint64_t row_numbers_at;    /* behind the tensors in LINE_STORED: 0, 1, ... for so many rows */
     apr_op_args *args;                           /* [n_ops], without pointers */
     int (*inputs)[APR_GRAD_MAX_IN];              /* [n_ops] values; attention reads what the last store of its state read */
     weight_place (*weights)[APR_OP_MAX_WEIGHTS]; /* [n_ops] */
@@ -84,6 +95,14 @@ struct apr_train {
     char *memory[N_LINES];
     int64_t logits_bytes; /* of LINE_LOGITS: values, then their gradients; the losses of rows and the teacher's logits follow */
 };
+
+/* Where the tensor is kept as it is stored, in t->stored; SIZE_MAX: it is not. */
+static inline size_t train_find_stored(const apr_train *t, const apr_tensor *tensor)
+{
+    for (size_t i = 0; i < t->n_trained; i++)
+        if (t->trained[i] == tensor) return t->stored[i].is_there ? i : SIZE_MAX;
+    return SIZE_MAX;
+}
 
 static inline bool train_is_on_device(const apr_train *t) { return t->options.device != NULL; }
 

@@ -61,7 +61,8 @@ static apr_status list_tensors(apr_train *t, apr_error *err)
     size_t most = 0;
     for (size_t i = 0; i < t->program.n_weights; i++) most += (size_t)t->program.weights[i].count;
     t->trained = calloc(most + 1, sizeof *t->trained);
-    if (t->trained == NULL) return apr_no_memory(err, "the table of tensors");
+    t->stored = calloc(most + 1, sizeof *t->stored);
+    if (t->trained == NULL || t->stored == NULL) return apr_no_memory(err, "the table of tensors");
     for (size_t i = 0; i < t->program.n_ops; i++)
         for (int j = 0; j < APR_OP_MAX_WEIGHTS; j++) {
             const int slot = t->program.ops[i].weight[j];
@@ -277,6 +278,30 @@ static value_sizes place_values(apr_train *t)
 
 /* ---- opening: weights ---- */
 
+/* Places the tensors that stay where the pass runs, each at a multiple of 256 bytes. Bytes of all, with the numbers of rows. */
+static uint64_t place_stored(apr_train *t)
+{
+    uint64_t at = 0;
+
+    for (size_t i = 0; i < t->n_trained; i++) {
+        stored_tensor *const s = &t->stored[i];
+        s->is_there = t->options.keeps_weights && t->backend->keeps != NULL && t->backend->keeps(t, t->trained[i]);
+        if (!s->is_there) continue;
+        s->copy = *t->trained[i];
+        s->at = at;
+        at += (s->copy.n_bytes + 255) / 256 * 256;
+        t->most_stored_rows = larger(t->most_stored_rows, apr_tensor_rows(&s->copy));
+    }
+    t->row_numbers_at = at;
+    return at + (uint64_t)t->most_stored_rows * sizeof(int32_t);
+}
+
+/* Does the tensor go to the device without a stop in LINE_FLOATS? */
+static bool is_sent_as_stored(const apr_train *t, const apr_tensor *tensor)
+{
+    return train_find_stored(t, tensor) != SIZE_MAX && apr_tensor_source(tensor) == APR_SOURCE_IN_ORDER;
+}
+
 /* The operation and weight that used the slot's tensors first, or those of the same tensors in another slot; NULL: none did before. */
 static weight_place *earlier_use(apr_train *t, size_t op, int index)
 {
@@ -306,7 +331,8 @@ static void place_weight(apr_train *t, size_t op, int index, int64_t *at, weight
     *w = (weight_place){.n = t->slots[slot].n, .at = *at, .gives = true};
     *at += rounded(w->n);
     for (int64_t i = 0; i < t->program.weights[slot].count; i++)
-        sizes->floats = larger(sizes->floats, apr_tensor_elems(t->slots[slot].tensors[i]));
+        if (!t->options.forward_only || !is_sent_as_stored(t, t->slots[slot].tensors[i]))
+            sizes->floats = larger(sizes->floats, apr_tensor_elems(t->slots[slot].tensors[i]));
     weight_place *const first = earlier_use(t, op, index);
     if (first == NULL) return;
     if (!first->is_shared) {
@@ -381,6 +407,7 @@ static void set_line(apr_train *t, int line, int64_t n, size_t size)
 
 static void make_plan(apr_train *t)
 {
+    const uint64_t stored = place_stored(t);
     const value_sizes v = place_values(t);
     const weight_sizes w = place_weights(t);
     const int64_t backward = t->options.forward_only ? 0 : 1, by_weights = t->options.squares_only ? 0 : backward,
@@ -395,6 +422,7 @@ static void make_plan(apr_train *t)
     set_line(t, LINE_WEIGHTS, w.weights, t->numbers->size);
     set_line(t, LINE_WEIGHT_GRADIENTS, by_weights * w.gradients, t->numbers->size);
     set_line(t, LINE_SHARED_GRADIENTS, by_weights * w.shared, t->numbers->size);
+    set_line(t, LINE_STORED, (int64_t)stored, 1);
     set_line(t, LINE_FLOATS, on_device ? floats : size == sizeof(float) ? 0 : w.floats, sizeof(float));
     t->logits_bytes = (1 + backward) * v.logits * size;
     set_line(t, LINE_LOGITS, t->logits_bytes + teacher * 4 + n_logits * 8, 1);
@@ -476,6 +504,7 @@ void apr_train_close(apr_train *t)
         if (t->memory[i] != NULL) t->backend->release(t, i);
     free(t->slots);
     free(t->trained);
+    free(t->stored);
     free(t->args);
     free(t->inputs);
     free(t->weights);

@@ -73,6 +73,75 @@ static void gradients_with_exact_products_are_those_of_the_host(void **state)
     compare_models(true, EXACT);
 }
 
+static apr_train *open_kept(const apr_model *model, apr_train_device *device)
+{
+    apr_train_options options = train_check_options(device);
+    apr_error err = {0};
+    apr_train *t;
+
+    options.keeps_weights = true;
+    if (apr_train_open(&t, model, &options, &err) != APR_OK) fail_msg("%s", err.text);
+    return t;
+}
+
+static uint64_t stored_bytes(const apr_train *t)
+{
+    size_t n;
+    const apr_train_line *const lines = apr_train_plan(t, &n);
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(lines[i].key, "train.stored") == 0) return lines[i].bytes;
+    return 0;
+}
+
+static bool gives_same_bits(apr_train *a, apr_train *b)
+{
+    train_gradients of_a = train_check_gradients(a), of_b = train_check_gradients(b);
+    const bool same = train_check_same_bits(&of_a, &of_b);
+
+    train_check_close(&of_a), train_check_close(&of_b);
+    return same;
+}
+
+/* Changes what is stored of the last matrix. */
+static const apr_tensor *change_a_matrix(const apr_train *t)
+{
+    size_t n;
+    const apr_tensor *const *const tensors = apr_train_tensors(t, &n);
+    while (n-- > 0)
+        if (tensors[n]->rank == 2) {
+            uint8_t *const bytes = (uint8_t *)(uintptr_t)tensors[n]->data; /* the test's own memory */
+            bytes[tensors[n]->n_bytes / 2 + 8] ^= 0x40;
+            return tensors[n];
+        }
+    fail();
+    return NULL;
+}
+
+/* Passes that keep matrices on the device, as they are stored, give the bits of those that send them; a change counts when it is said. */
+static void kept_weights_give_the_same_bits(void **state)
+{
+    static const apr_dtype types[] = {APR_F32, APR_F16, APR_BF16, APR_Q8_0, APR_MXFP4};
+    (void)state;
+
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        program_model m;
+        apr_error err = {0};
+        apr_train_device *const device = open_device();
+        train_check_open_typed(&m, &train_check_models[i % N_TRAIN_CHECK_MODELS], types[i]);
+        apr_train *const sent = train_check_open(&m.model, device), *const kept = open_kept(&m.model, device);
+        assert_int_equal(stored_bytes(sent), 0);
+        assert_true(stored_bytes(kept) > 0);
+        if (!gives_same_bits(sent, kept)) fail_msg("%s: other bits", apr_dtypes[types[i]].name);
+        const apr_tensor *const changed = change_a_matrix(kept);
+        if (gives_same_bits(sent, kept)) fail_msg("%s: the change of '%s' is not seen, or seen too early", m.model.path, changed->name);
+        assert_int_equal(apr_train_renew(kept, changed, &err), APR_OK);
+        if (!gives_same_bits(sent, kept)) fail_msg("%s: other bits after '%s' was renewed", apr_dtypes[types[i]].name, changed->name);
+        apr_train_close(sent), apr_train_close(kept);
+        apr_train_device_close(device);
+        program_model_close(&m);
+    }
+}
+
 /* The student's bytes after n steps, and the loss of each. */
 static apr_student *taught(const apr_model *model, apr_train_device *device, double *losses, int n)
 {
@@ -145,6 +214,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gradients_are_those_of_the_host),
         cmocka_unit_test(gradients_with_exact_products_are_those_of_the_host),
+        cmocka_unit_test(kept_weights_give_the_same_bits),
         cmocka_unit_test(a_loss_falls_in_twenty_steps),
         cmocka_unit_test(the_driver_has_as_much_less),
     };

@@ -20,7 +20,9 @@ const train_check_model train_check_models[N_TRAIN_CHECK_MODELS] = {
     {"gpt2", true, "layer norms with biases, learned positions, no gates"},
 };
 
-void train_check_open_model(program_model *m, const train_check_model *of)
+void train_check_open_model(program_model *m, const train_check_model *of) { train_check_open_typed(m, of, APR_F32); }
+
+void train_check_open_typed(program_model *m, const train_check_model *of, apr_dtype dtype)
 {
     static const uint8_t mixers[N_LAYERS] = {APR_LAYER_FULL, APR_LAYER_SLIDING, APR_LAYER_FULL};
     static const uint8_t full[N_LAYERS] = {APR_LAYER_FULL, APR_LAYER_FULL, APR_LAYER_FULL};
@@ -34,7 +36,7 @@ void train_check_open_model(program_model *m, const train_check_model *of)
     h.sliding_window = 5;
     h.num_experts = 0;
     h.tie_word_embeddings = of->is_tied;
-    if (program_model_open(m, &h, APR_F32, &err) != APR_OK) fail_msg("%s: %s", of->architecture, err.text);
+    if (program_model_open(m, &h, dtype, &err) != APR_OK) fail_msg("%s: %s", of->architecture, err.text);
 }
 
 const int32_t *train_check_ids(void)

@@ -18,8 +18,9 @@ typedef struct train_check_model {
 enum { N_TRAIN_CHECK_MODELS = 5 };
 extern const train_check_model train_check_models[N_TRAIN_CHECK_MODELS];
 
-/* Three layers. A failure ends the test. */
+/* Three layers, matrices in float32. A failure ends the test. */
 void train_check_open_model(program_model *m, const train_check_model *of);
+void train_check_open_typed(program_model *m, const train_check_model *of, apr_dtype dtype); /* of matrices */
 
 /* [TRAIN_CHECK_ROWS] token ids. */
 const int32_t *train_check_ids(void);

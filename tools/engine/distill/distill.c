@@ -117,17 +117,29 @@ static apr_status open_device(apr_distill *d, const apr_distill_request *q, apr_
     return apr_train_device_open(&d->device, cuda, q->ordinal, err);
 }
 
+/* On a GPU the teacher's weights stay there, if they fit as well. */
+static apr_status open_teacher(apr_distill *d, const apr_distill_request *q, const apr_train_options *of_student, apr_error *err)
+{
+    apr_train_options options = *of_student;
+
+    options.forward_only = true;
+    for (options.keeps_weights = d->device != NULL;; options.keeps_weights = false) {
+        apr_status status = apr_train_open(&d->teacher, &q->teacher->model, &options, err);
+        if (status == APR_OK) status = check_plan(d, q, err);
+        if (status != APR_E_MEMORY || !options.keeps_weights) return status;
+        apr_train_close(d->teacher);
+    }
+}
+
 apr_status apr_distill_open(apr_distill *d, const apr_distill_request *q, apr_error *err)
 {
     *d = (apr_distill){0};
     APR_TRY(check_vocabularies(q, err));
     APR_TRY(encode(d, q, err));
     if (q->on_device) APR_TRY(open_device(d, q, err));
-    apr_train_options options = {.n_tokens = d->window, .n_windows = d->n_together, .n_threads = q->n_threads, .device = d->device};
+    const apr_train_options options = {.n_tokens = d->window, .n_windows = d->n_together, .n_threads = q->n_threads, .device = d->device};
     APR_TRY(apr_student_open(&d->student, &q->student->model, &options, err));
-    options.forward_only = true;
-    APR_TRY(apr_train_open(&d->teacher, &q->teacher->model, &options, err));
-    APR_TRY(check_plan(d, q, err));
+    APR_TRY(open_teacher(d, q, &options, err));
     d->losses = calloc((size_t)q->n_steps, sizeof *d->losses);
     return d->losses != NULL ? APR_OK : apr_no_memory(err, "the losses");
 }

@@ -50,16 +50,35 @@ static uint64_t pass_bytes(const apr_train *train, bool on_device)
     return bytes;
 }
 
-/* The student's lines, and the teacher's as one. */
+/* Matrices of the output, as a pass keeps them: each at a multiple of 256 bytes, and the numbers of rows. */
+static uint64_t stored_bytes(const apr_conversion *c)
+{
+    uint64_t bytes = 0;
+    int64_t most_rows = 0;
+
+    for (size_t i = 0; i < c->layout.n_tensors; i++) {
+        const apr_tensor *const t = &c->layout.tensors[i];
+        if (t->rank != 2) continue;
+        bytes += (t->n_bytes + 255) / 256 * 256;
+        if (t->dims[0] > most_rows) most_rows = t->dims[0];
+    }
+    return bytes + (uint64_t)most_rows * sizeof(int32_t);
+}
+
+/* The student's lines, and the teacher's as one. The student has the program of the source and the weights of the output. */
 static apr_status add_passes(apr_heal_plan *plan, const apr_heal_needs *needs, apr_error *err)
 {
+    apr_train_options options = needs->student;
     apr_train *student;
     size_t n;
 
-    APR_TRY(apr_train_open(&student, needs->source, &needs->student, err));
+    options.keeps_weights = false;
+    APR_TRY(apr_train_open(&student, needs->source, &options, err));
     const apr_train_line *const lines = apr_train_plan(student, &n);
     for (size_t i = 0; i < n; i++) add_line_of(plan, lines[i]);
     apr_train_close(student);
+    if (needs->student.keeps_weights)
+        add_line_of(plan, (apr_train_line){"train.stored", "matrices as they are stored", stored_bytes(needs->conversion), true});
     add_line(plan, "heal.teacher", "evaluating the source", pass_bytes(needs->teacher, false));
     if (needs->student.device == NULL) return APR_OK;
     add_line_of(plan, needs->student.device->line);

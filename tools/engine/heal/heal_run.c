@@ -53,6 +53,7 @@ struct apr_heal_run {
     apr_text_windows judge, measured; /* measured: windows of the training text, before and after */
     apr_session *reference;           /* runs the source */
     apr_train_device *device;         /* of both passes; NULL: the host */
+    bool keeps_weights;               /* both models' weights stay on the device */
     apr_train *teacher, *student;
     double *before, *best, *now; /* [judge.n_windows] divergences */
 
@@ -83,6 +84,7 @@ static apr_train_options pass_options(const apr_heal_run *run, bool forward_only
     return (apr_train_options){.n_tokens = run->request.window,
                                .n_windows = run->request.n_tokens / run->request.window,
                                .device = run->device,
+                               .keeps_weights = run->keeps_weights,
                                .forward_only = forward_only};
 }
 
@@ -212,6 +214,19 @@ static apr_status open_device(apr_heal_run *run, apr_error *err)
     return apr_train_device_open(&run->device, cuda, run->request.ordinal, err);
 }
 
+/* On a GPU the weights of both models stay there, if they fit as well. */
+static apr_status make_plan(apr_heal_run *run, apr_error *err)
+{
+    for (run->keeps_weights = run->device != NULL;; run->keeps_weights = false) {
+        apr_status status = open_pass(run, &run->teacher, &run->source, true, err);
+        const apr_heal_needs needs = {run->conversion, &run->source, run->teacher, pass_options(run, false), session_options(run)};
+        if (status == APR_OK) status = apr_heal_plan_make(&run->plan, &needs, err);
+        if (status != APR_E_MEMORY || !run->keeps_weights) return status;
+        apr_train_close(run->teacher);
+        run->teacher = NULL;
+    }
+}
+
 static apr_status open_run(apr_heal_run *run, apr_error *err)
 {
     APR_TRY(open_device(run, err));
@@ -219,9 +234,7 @@ static apr_status open_run(apr_heal_run *run, apr_error *err)
     APR_TRY(apr_canonical(&run->source, &run->between, err));
     if (run->request.judge != NULL || run->request.text != NULL) APR_TRY(apr_tokenizer_of_model(&run->tokenizer, &run->source, err));
     APR_TRY(check_texts(run, err));
-    APR_TRY(open_pass(run, &run->teacher, &run->source, true, err));
-    const apr_heal_needs needs = {run->conversion, &run->source, run->teacher, pass_options(run, false), session_options(run)};
-    return apr_heal_plan_make(&run->plan, &needs, err);
+    return make_plan(run, err);
 }
 
 apr_status apr_heal_run_open(apr_heal_run **run, const apr_heal_request *request, const apr_feedback_run *feedback,
@@ -470,9 +483,8 @@ static apr_status take_gradient(void *user, const apr_tensor *tensor, const floa
     apr_heal_run *const run = user;
     const apr_latent_rates rates = rates_at(run, run->n_done);
 
-    (void)err;
     apr_trained_step(&run->trained, tensor, gradient, &rates, run->n_done + 1);
-    return APR_OK;
+    return apr_train_renew(run->student, tensor, err);
 }
 
 static bool is_trained(void *user, const apr_tensor *tensor)
@@ -747,6 +759,7 @@ static apr_status finish(apr_heal_run *run, const char *out, apr_error *err)
     f->is_healed = f->best_step > 0 && f->fall > 2.0 * f->fall_error;
     for (size_t i = 0; i < run->trained.n; i++)
         apr_latents_compare(&run->trained.items[i].latents, run->file.tensors[run->trained.items[i].tensor].data, &f->changes);
+    APR_TRY(apr_train_renew(run->student, NULL, err));
     APR_TRY(measure(run, &run->measured, NULL, &f->text_after, err));
     if (f->is_healed) return write_file(run, out, err);
     if (f->best_step == 0)
