@@ -191,6 +191,7 @@ $B/%.c.o: %.c
 # What loops over weights
 $B/kernels/%.c.o $B/quant/%.c.o: speed := $(if $(filter release,$(FLAVOR)),-O3,$(if $(filter asan,$(FLAVOR)),-O2))
 $B/kernels/%.o $B/quant/%.o: reach :=
+$B/quant/heal/latents.c.o: speed += -fno-math-errno#  else no square root is computed together with others
 # Sums of products that are held to bounds, not to bits. From version 13 on, gcc fuses some sums of a function and leaves others alone
 # (its tuning avoids chains of fused multiply-adds), and one token would have other bits than several: all are fused.
 $B/kernels/host/grad/grad_float32.c.o $B/kernels/host/grad/grad_float64.c.o $B/kernels/host/matmul_floats.c.o $B/kernels/host/float64.c.o $B/kernels/host/attention.c.o $B/quant/feedback/lane_products.c.o: contract := fast

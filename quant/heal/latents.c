@@ -76,15 +76,22 @@ static int nearest_level(levels v, float latent)
     return level;
 }
 
+/* To the nearest integer from low to high, which are integers; NaN becomes the low end. Adding 1.5 * 2^23 leaves no place for a fraction;
+ * unlike rintf, compilers do it for several numbers at a time. */
 static float round_to(float latent, float low, float high)
 {
-    const float nearest = rintf(latent); /* NaN becomes the low end */
-    return nearest > high ? high : nearest >= low ? nearest : low;
+    static const float whole = 0x1.8p23f;
+    const float within = latent > high ? high : latent >= low ? latent : low;
+    return (within + whole) - whole;
 }
 
-static int8_t code_of(const apr_grid *g, levels v, float latent)
+static void codes_of(const apr_grid *g, const float *latents, int8_t *codes)
 {
-    return v.at != NULL ? v.at[nearest_level(v, latent)] : (int8_t)round_to(latent, g->low, g->high);
+    const levels v = levels_of(g);
+    const float low = g->low, high = g->high;
+
+    for (int i = 0; i < g->elems && v.at != NULL; i++) codes[i] = v.at[nearest_level(v, latents[i])];
+    for (int i = 0; i < g->elems && v.at == NULL; i++) codes[i] = (int8_t)round_to(latents[i], low, high);
 }
 
 /* The latent nearest to `wanted` that is still stored as this code. */
@@ -182,10 +189,15 @@ static float inward(float gradient, float latent, float low, float high)
     return (latent > high && gradient < 0.0f) || (latent < low && gradient > 0.0f) ? 0.0f : gradient;
 }
 
-static float code_gradient(const apr_grid *g, levels v, float latent, float gradient)
+/* The range within which codes follow any gradient. */
+typedef struct code_range {
+    float low, high;
+} code_range;
+
+static code_range range_of(const apr_grid *g, levels v)
 {
-    if (v.at != NULL) return inward(gradient, latent, middle_above(v, -1), middle_above(v, v.n - 1));
-    return inward(gradient, latent, g->low - 0.5f, g->high + 0.5f);
+    if (v.at != NULL) return (code_range){middle_above(v, -1), middle_above(v, v.n - 1)};
+    return (code_range){(float)g->low - 0.5f, (float)g->high + 0.5f};
 }
 
 /* How much a step grows with the number that is stored for its sub-block. */
@@ -218,12 +230,13 @@ static void block_gradient(const apr_grid *g, const apr_grid_block *b, const flo
 {
     const double d = apr_f16_to_f32(b->d), dmin = apr_f16_to_f32(b->dmin);
     const levels v = levels_of(g);
+    const code_range codes = range_of(g, v);
     double of_d = 0.0, of_dmin = 0.0;
 
     for (int s = 0; s < subs_of(g); s++) {
         const float per_code = apr_grid_step(g, b->d, b->scale[s]) / v.unit;
         const sub_sums sums = sum_sub(g, b, s, of_values);
-        for (int i = s * g->sub_elems; i < (s + 1) * g->sub_elems; i++) of[i] = code_gradient(g, v, latents[i], of_values[i] * per_code);
+        for (int i = s * g->sub_elems; i < (s + 1) * g->sub_elems; i++) of[i] = inward(of_values[i] * per_code, latents[i], codes.low, codes.high);
         float *const sub_scale = of + at_sub_scales(g) + s, *const sub_min = of + at_sub_mins(g) + s;
         if (has_sub_scales(g))
             *sub_scale = inward((float)(step_slope(g, b, s) * sums.codes), latents[at_sub_scales(g) + s], (float)g->scale_low - 0.5f,
@@ -265,11 +278,15 @@ static adam adam_at(int64_t step)
 /* Latents [from, to) of those at `at`. */
 static void move(apr_latents *l, int64_t at, int from, int to, const float *gradients, float rate, adam a)
 {
-    for (int i = from; i < to && rate > 0.0f; i++) {
-        float *const mean = &l->mean[at + i], *const power = &l->power[at + i];
-        *mean = MEAN_DECAY * *mean + (1.0f - MEAN_DECAY) * gradients[i];
-        *power = POWER_DECAY * *power + (1.0f - POWER_DECAY) * gradients[i] * gradients[i];
-        l->latents[at + i] -= rate * (*mean * a.of_mean) / (sqrtf(*power * a.of_power) + EPSILON);
+    float *restrict const latents = l->latents + at, *restrict const means = l->mean + at, *restrict const powers = l->power + at;
+
+    if (!(rate > 0.0f)) return;
+    for (int i = from; i < to; i++) {
+        const float mean = MEAN_DECAY * means[i] + (1.0f - MEAN_DECAY) * gradients[i];
+        const float power = POWER_DECAY * powers[i] + (1.0f - POWER_DECAY) * gradients[i] * gradients[i];
+        means[i] = mean;
+        powers[i] = power;
+        latents[i] -= rate * (mean * a.of_mean) / (sqrtf(power * a.of_power) + EPSILON);
     }
 }
 
@@ -291,7 +308,7 @@ static void store_block(apr_latents *l, int64_t block)
     apr_grid_block b;
 
     g->unpack(bytes, &b);
-    for (int i = 0; i < g->elems; i++) b.code[i] = code_of(g, levels_of(g), from[i]);
+    codes_of(g, from, b.code);
     for (int s = 0; s < l->n_subs && has_sub_scales(g); s++)
         b.scale[s] = (int16_t)round_to(from[at_sub_scales(g) + s], (float)g->scale_low, (float)g->scale_high);
     for (int s = 0; s < l->n_subs && has_sub_mins(g); s++)
