@@ -7,6 +7,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 static void add_line_of(apr_heal_plan *plan, apr_train_line line)
@@ -75,10 +76,12 @@ static apr_status add_passes(apr_heal_plan *plan, const apr_heal_needs *needs, a
     options.keeps_weights = false;
     APR_TRY(apr_train_open(&student, needs->source, &options, err));
     const apr_train_line *const lines = apr_train_plan(student, &n);
-    for (size_t i = 0; i < n; i++) add_line_of(plan, lines[i]);
+    for (size_t i = 0; i < n; i++) {
+        apr_train_line line = lines[i];
+        if (needs->student.keeps_weights && strcmp(line.key, "train.stored") == 0) line.bytes = stored_bytes(needs->conversion);
+        add_line_of(plan, line);
+    }
     apr_train_close(student);
-    if (needs->student.keeps_weights)
-        add_line_of(plan, (apr_train_line){"train.stored", "matrices as they are stored", stored_bytes(needs->conversion), true});
     add_line(plan, "heal.teacher", "evaluating the source", pass_bytes(needs->teacher, false));
     if (needs->student.device == NULL) return APR_OK;
     add_line_of(plan, needs->student.device->line);

@@ -51,7 +51,7 @@ struct apr_heal_run {
     apr_tokenizer *tokenizer;
     apr_mixed_text text;
     apr_text_windows judge, measured; /* measured: windows of the training text, before and after */
-    apr_session *reference;           /* runs the source */
+    apr_session *reference;           /* runs the source; with a device only while texts are written */
     apr_train_device *device;         /* of both passes; NULL: the host */
     bool keeps_weights;               /* both models' weights stay on the device */
     apr_train *teacher, *student;
@@ -782,12 +782,27 @@ static apr_status refuse_number(apr_heal_run *run, const char *out, const apr_er
     return APR_OK;
 }
 
+/* On a GPU the source writes text there, before the passes take their memory; on the host if it does not fit. */
+static apr_status take_texts_there(apr_heal_run *run, apr_error *err)
+{
+    apr_session_options options = session_options(run);
+
+    options.cuda = run->device->cuda;
+    options.ordinal = run->request.ordinal;
+    apr_status status = apr_session_open(&run->reference, &run->source, &options, err);
+    if (status == APR_E_MEMORY) status = open_session(run, &run->reference, &run->source, err);
+    if (status == APR_OK) status = take_texts(run, err);
+    apr_session_close(run->reference);
+    run->reference = NULL;
+    return status;
+}
+
 static apr_status prepare(apr_heal_run *run, const char *out, apr_error *err)
 {
     if (run->file.n_tensors == 0) APR_TRY(open_file(run, out, err));
-    APR_TRY(open_session(run, &run->reference, &run->source, err));
+    if (run->device == NULL) APR_TRY(open_session(run, &run->reference, &run->source, err));
     if (run->before == NULL) {
-        APR_TRY(take_texts(run, err));
+        APR_TRY(run->device != NULL ? take_texts_there(run, err) : take_texts(run, err));
         APR_TRY(order_windows(run, err));
         if (run->request.is_kept) APR_TRY(keep(run, out, err)); /* they need not be written again */
     }
