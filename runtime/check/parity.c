@@ -138,6 +138,8 @@ typedef struct parity {
     apr_parity_result *result;
     apr_error *err;
     const int32_t *ids; /* [n_ctx] */
+    int64_t n_batch;    /* the smaller of the options' and of what both sessions take */
+    size_t batch, n_batches;
     int64_t position, n_tokens;
     float *rows[2];                  /* output of the operation: reference, other */
     float *input;                    /* its input */
@@ -338,7 +340,14 @@ static apr_difference difference_of(const parity *p, apr_op_kind kind, int64_t n
 static apr_status check_output(parity *p, size_t index, int64_t n_rows, int64_t width)
 {
     const apr_op *const op = &p->program->ops[index];
-    apr_parity_record r = {.op = op, .op_index = index, .position = p->position, .n_tokens = p->n_tokens, .n_rows = n_rows, .width = width};
+    apr_parity_record r = {.op = op,
+                           .op_index = index,
+                           .position = p->position,
+                           .n_tokens = p->n_tokens,
+                           .batch = p->batch,
+                           .n_batches = p->n_batches,
+                           .n_rows = n_rows,
+                           .width = width};
 
     /* weight slots belong to each program: an optional weight may be absent in one of them */
     r.weight = apr_trace_tensor(p->other, apr_session_program(p->other)->ops[index].weight[0]);
@@ -537,6 +546,7 @@ static apr_status run_batch(parity *p, int64_t n)
     apr_trace_end(p->reference);
     apr_trace_end(p->other);
     p->position += n;
+    p->batch++;
     return APR_OK;
 }
 
@@ -664,10 +674,10 @@ static apr_status allocate(parity *p, const int32_t *ids, int64_t n_ids, int64_t
         if (n_bytes > n_cells) n_cells = n_bytes;
     }
     *text = malloc((size_t)n_ctx * sizeof **text);
-    p->input = malloc(n_floats * (size_t)p->options->n_batch * sizeof(float));
+    p->input = malloc(n_floats * (size_t)p->n_batch * sizeof(float));
     for (int side = 0; side < 2; side++) {
-        p->rows[side] = malloc(n_floats * (size_t)p->options->n_batch * sizeof(float));
-        p->cells[side] = malloc(n_cells * (size_t)p->options->n_batch);
+        p->rows[side] = malloc(n_floats * (size_t)p->n_batch * sizeof(float));
+        p->cells[side] = malloc(n_cells * (size_t)p->n_batch);
     }
     result->n_layers = p->program->num_layers;
     result->worst_peak = calloc((size_t)result->n_layers + 1, sizeof *result->worst_peak);
@@ -680,15 +690,49 @@ static apr_status allocate(parity *p, const int32_t *ids, int64_t n_ids, int64_t
     return APR_OK;
 }
 
+/* The tokens of a batch: no more than both sessions evaluate at a time, with logits of each. */
+static int64_t batch_of(const parity *p)
+{
+    const apr_plan *const plans[2] = {apr_session_plan(p->reference), apr_session_plan(p->other)};
+    int64_t n = p->options->n_batch;
+
+    for (int side = 0; side < 2; side++) {
+        if (plans[side]->n_batch < n) n = plans[side]->n_batch;
+        if (plans[side]->n_logits < n) n = plans[side]->n_logits;
+    }
+    return n;
+}
+
+/* Is the position after the batches of the one before it, and does it fit? end: the position after them. */
+static bool is_run(const parity *p, int64_t position, int64_t end, int64_t n_ctx)
+{
+    return position >= end && position <= n_ctx - p->n_batch - 1;
+}
+
+static size_t count_batches(const parity *p, int64_t n_ctx)
+{
+    const apr_parity_options *const o = p->options;
+    int64_t end = 0;
+    size_t n = 0;
+
+    for (size_t i = 0; i < o->n_positions; i++) {
+        if (!is_run(p, o->positions[i], end, n_ctx)) continue;
+        end = o->positions[i] + p->n_batch + 1;
+        n += 2;
+    }
+    return n;
+}
+
 static apr_status run_positions(parity *p, int64_t n_ctx)
 {
     const apr_parity_options *const o = p->options;
 
+    p->n_batches = count_batches(p, n_ctx);
     for (size_t i = 0; i < o->n_positions; i++) {
         const int64_t position = o->positions[i];
-        if (position < p->position || position > n_ctx - o->n_batch - 1) continue;
+        if (!is_run(p, position, p->position, n_ctx)) continue;
         APR_TRY(advance_to(p, position));
-        APR_TRY(run_batch(p, o->n_batch));
+        APR_TRY(run_batch(p, p->n_batch));
         APR_TRY(run_batch(p, 1));
         p->result->n_positions++;
         p->result->last_position = p->position - 1;
@@ -721,6 +765,7 @@ apr_status apr_parity_run(apr_session *reference, apr_session *other, const int3
         return apr_fail(err, APR_E_USAGE, "the two sessions store keys and values in different types");
     apr_session_reset(reference);
     apr_session_reset(other);
+    p.n_batch = batch_of(&p);
     apr_status status = allocate(&p, ids, n_ids, n_ctx, &text);
     if (status == APR_OK) status = run_positions(&p, n_ctx);
     result->share = p.n_multiplied > 0.0 ? p.n_repeated / p.n_multiplied : 1.0;

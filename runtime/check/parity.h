@@ -4,7 +4,8 @@
  * keys and values into its cache. So every operation starts from the same numbers, errors do not accumulate, and a difference belongs
  * to the operation that shows it. The sessions may be two backends of one model, or two models with the same program.
  *
- * At each position a batch of tokens is run first, then a single token, because backends use different kernels for each. The tokens
+ * At each position a batch of tokens is run first, then a single token, because backends use different kernels for each. A batch has as
+ * many tokens as both sessions evaluate at a time, at most n_batch. The tokens
  * before the position are evaluated by one session and copied to the other. With two models the reference does it. With two backends
  * the other one does, because it is faster and was compared at the earlier positions.
  *
@@ -51,6 +52,7 @@ typedef struct apr_parity_record {
     size_t op_index;
     const char *name; /* of the weight, or of the output value if there is no weight */
     int64_t position, n_tokens;
+    size_t batch, n_batches;        /* how many batches were compared before this one, and how many there are: two at each position */
     const apr_tensor *weight;       /* of `other`; NULL: the operation has no weight */
     int64_t n_rows, width;          /* of the output; a KV store gives two records: keys, then values */
     const float *reference, *other; /* [n_rows, width] */
@@ -62,7 +64,7 @@ typedef struct apr_parity_record {
 typedef struct apr_parity_options {
     const int64_t *positions; /* [n_positions], ascending; positions that do not fit in the context are skipped */
     size_t n_positions;
-    int64_t n_batch;            /* tokens of the batch; the single token follows it */
+    int64_t n_batch;            /* most tokens of the batch; the single token follows it */
     int64_t fp16_above;         /* linear operations on more tokens use FP16 inputs and weights; INT64_MAX: never */
     const apr_weights *weights; /* NULL: two backends. Otherwise two models: the differences of their weights */
     int layer;                  /* only this layer; APR_PARITY_ALL_LAYERS: all; -1: embeddings and head */

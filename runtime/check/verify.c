@@ -275,28 +275,13 @@ static apr_status measure_drift(apr_verify_report *report, const int32_t *ids, s
     return status;
 }
 
-/* Progress through the operations of a comparison: a batch and a single token at each position. */
-typedef struct watched {
-    const apr_progress *progress;
-    size_t n_ops, last; /* of the program; the last operation seen */
-    uint64_t n_batches, batch;
-} watched;
-
-static watched watch_of(const apr_verify_report *report, const int64_t *positions, size_t n_positions)
-{
-    const apr_session *const other = report->input->other.session;
-    watched w = {.progress = &report->input->progress, .n_ops = apr_session_program(other)->n_ops};
-    for (size_t i = 0; i < n_positions; i++) w.n_batches += positions[i] + APR_PARITY_BATCH + 1 <= apr_session_plan(other)->n_ctx ? 2 : 0;
-    return w;
-}
-
+/* Progress through the operations of a comparison. */
 static apr_status on_operation(void *user, const apr_parity_record *r, apr_error *err)
 {
-    watched *const w = user;
+    const apr_verify_input *const input = ((const apr_verify_report *)user)->input;
+    const size_t n_ops = apr_session_program(input->other.session)->n_ops;
     (void)err;
-    if (r->op_index < w->last) w->batch++;
-    w->last = r->op_index;
-    apr_progress_report(w->progress, w->batch * w->n_ops + r->op_index + 1, w->n_batches * w->n_ops, "operations compared");
+    apr_progress_report(&input->progress, r->batch * n_ops + r->op_index + 1, r->n_batches * n_ops, "operations compared");
     return APR_OK;
 }
 
@@ -304,7 +289,6 @@ static apr_status check_operations(apr_verify_report *report, const int32_t *ids
 {
     static const int64_t positions[] = {0, 64};
     const apr_verify_input *const input = report->input;
-    watched seen = watch_of(report, positions, sizeof positions / sizeof *positions);
     const apr_parity_options options = {.positions = positions,
                                         .n_positions = sizeof positions / sizeof *positions,
                                         .n_batch = APR_PARITY_BATCH,
@@ -312,7 +296,7 @@ static apr_status check_operations(apr_verify_report *report, const int32_t *ids
                                         .weights = &report->tensors,
                                         .layer = APR_PARITY_ALL_LAYERS,
                                         .on_record = on_operation,
-                                        .user = &seen};
+                                        .user = report};
 
     if (!report->same_shape) return APR_OK;
     APR_TRY(apr_parity_run(input->reference.session, input->other.session, ids, (int64_t)n, &options, &report->operations, err));
@@ -562,7 +546,6 @@ static apr_status check_backends(apr_verify_report *report, const int32_t *ids, 
     static const int64_t positions[] = {0, 4100}; /* positions that do not fit in the context are skipped */
     const apr_session *const other = report->input->other.session;
     const apr_cuda_api *cuda;
-    watched seen = watch_of(report, positions, sizeof positions / sizeof *positions);
     apr_parity_options options = {.positions = positions,
                                   .n_positions = sizeof positions / sizeof *positions,
                                   .n_batch = APR_PARITY_BATCH,
@@ -570,7 +553,7 @@ static apr_status check_backends(apr_verify_report *report, const int32_t *ids, 
                                   .sample = report->input->sample,
                                   .most_evaluated = apr_trace_device(other, &cuda) == NULL ? EVALUATED_ON_HOST : 0,
                                   .on_record = on_operation,
-                                  .user = &seen};
+                                  .user = report};
 
     APR_TRY(apr_backends_parity(report->input->other.session, ids, (int64_t)n, &options, &report->backends, err));
     add_check(report, APR_VERIFY_BACKEND, !report->backends.failed);

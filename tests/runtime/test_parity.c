@@ -93,6 +93,7 @@ static apr_parity_options all_of(const int64_t *positions, size_t n)
 
 typedef struct seen {
     int64_t n, n_failed, n_kv;
+    size_t batch, n_batches; /* of the last operation */
     double peak[APR_OP_COUNT], relative[APR_OP_COUNT];
 } seen;
 
@@ -102,6 +103,9 @@ static apr_status note(void *user, const apr_parity_record *r, apr_error *err)
     (void)err;
     s->n++;
     s->n_failed += !r->passed;
+    assert_true(r->batch == s->batch || r->batch == s->batch + 1);
+    s->batch = r->batch;
+    s->n_batches = r->n_batches;
     s->n_kv += r->op->kind == APR_OP_KV_STORE && r->n_rows == r->n_tokens;
     s->peak[r->op->kind] = fmax(s->peak[r->op->kind], r->difference.peak);
     s->relative[r->op->kind] = fmax(s->relative[r->op->kind], r->difference.relative);
@@ -132,6 +136,8 @@ static void the_host_does_what_the_reference_does_also_beyond_4000(void **state)
         assert_false(result.failed);
         assert_int_equal(result.n_positions, 2);
         assert_int_equal(result.last_position, 4116);
+        assert_int_equal(s.n_batches, 4);
+        assert_int_equal(s.batch, 3);
         assert_int_equal(result.n_checked, s.n);
         assert_int_equal(result.n_passed, s.n);
         assert_int_equal(s.n_kv, 2 * 2 * 2 * 2); /* keys and values of a store in each of two layers */

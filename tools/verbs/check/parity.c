@@ -36,7 +36,7 @@ static const apr_option parity_table[] = {
     {"seed", 0, APR_OPTION_INT, "N", "0", "seed of the random weights and tokens", APR_TO(parity_options, seed), .min = -9e18, .max = 9e18},
     {"positions", 0, APR_OPTION_STRING, "LIST", "0,100,1000,4100", "positions to compare at, separated by commas",
      APR_TO(parity_options, positions)},
-    {"tokens", 'n', APR_OPTION_INT, "N", "16", "tokens evaluated together at each position; then one more alone",
+    {"tokens", 'n', APR_OPTION_INT, "N", "16", "tokens evaluated together at each position, at most --batch; then one more alone",
      APR_TO(parity_options, tokens), .min = 1, .max = 4096},
     {"layer", 'l', APR_OPTION_INT, "N", "-2", "only this layer; -1: embeddings and head; -2: all", APR_TO(parity_options, layer), .min = -2,
      .max = APR_MAX_LAYERS},
@@ -345,8 +345,7 @@ static apr_status run_parity(const apr_call *call, apr_error *err)
     /* the context must hold the last position; operations can be compared beyond the model's own context */
     if (run.ctx == 0) run.ctx = positions[n_positions - 1] + o->tokens + 1;
     if (o->text != NULL && run.ctx < 256) run.ctx = 256;
-    /* text before a position is evaluated in whole batches; 0 is at least 512 */
-    if (run.batch != 0 ? run.batch < o->tokens : o->tokens > 512) run.batch = o->tokens;
+    if (run.batch == 0 && o->tokens > 512) run.batch = o->tokens; /* 0 is at least 512 */
     apr_status status = o->synthetic != NULL ? open_synthetic(r, &synthetic, call, &run, err)
                                              : apr_opened_all(&opened, call->operands[0], &run, o->tokens, err);
     if (opened.running != NULL) r = opened.running;
