@@ -51,10 +51,15 @@ char *apr_parity_sentence(char *text, size_t capacity, const apr_parity_result *
     return text;
 }
 
-char *apr_parity_share_text(char *text, size_t capacity, const apr_parity_result *result)
+char *apr_parity_extent_text(char *text, size_t capacity, const apr_parity_result *result)
 {
-    if (result->share >= 1.0) snprintf(text, capacity, "all products in float64");
-    else snprintf(text, capacity, "%.3g %% of products in float64", 100.0 * result->share);
+    char cache[96] = "", share[32] = "all";
+
+    if (result->n_filled > 0)
+        snprintf(cache, sizeof cache, " (before it %lld evaluated tokens and %lld cells copied from them)", (long long)result->n_evaluated,
+                 (long long)result->n_filled);
+    if (result->share < 1.0) snprintf(share, sizeof share, "%.3g %% of", 100.0 * result->share);
+    snprintf(text, capacity, "%lld%s; %s products in float64", (long long)result->last_position, cache, share);
     return text;
 }
 

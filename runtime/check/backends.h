@@ -16,8 +16,9 @@ apr_status apr_backends_parity(apr_session *session, const int32_t *ids, int64_t
  * Returns text. */
 char *apr_parity_sentence(char *text, size_t capacity, const apr_parity_result *result);
 
-/* "all products in float64", or "10 % of products in float64". Returns text. */
-char *apr_parity_share_text(char *text, size_t capacity, const apr_parity_result *result);
+/* How far and how much: "4116 (before it 640 evaluated tokens and 3460 cells copied from them); all products in float64", where the first
+ * number is the last position; without the bracket if all tokens were evaluated; or "...; 10 % of products in float64". Returns text. */
+char *apr_parity_extent_text(char *text, size_t capacity, const apr_parity_result *result);
 
 /* Compares the logits after each token, in windows of at most APR_BACKENDS_WINDOW tokens. on_rows may be NULL. */
 enum { APR_BACKENDS_WINDOW = 256 };

@@ -643,6 +643,7 @@ static apr_status fill_to(parity *p, int64_t position)
     for (size_t state = 0; state < p->program->n_states; state++) APR_TRY(fill_cells(p, (int)state, p->position, position));
     apr_trace_seek(p->reference, position);
     apr_trace_seek(p->other, position);
+    p->result->n_filled += position - p->position;
     p->position = position;
     return APR_OK;
 }
@@ -732,6 +733,7 @@ static apr_status run_positions(parity *p, int64_t n_ctx)
         const int64_t position = o->positions[i];
         if (!is_run(p, position, p->position, n_ctx)) continue;
         APR_TRY(advance_to(p, position));
+        p->result->n_evaluated = position - p->result->n_filled;
         APR_TRY(run_batch(p, p->n_batch));
         APR_TRY(run_batch(p, 1));
         p->result->n_positions++;

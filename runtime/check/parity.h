@@ -80,6 +80,7 @@ enum { APR_PARITY_ALL_LAYERS = -2, APR_PARITY_BATCH = 16, APR_PARITY_LAST_EVALUA
 typedef struct apr_parity_result {
     int64_t n_checked, n_passed;
     int64_t n_positions, last_position; /* positions that were run */
+    int64_t n_evaluated, n_filled;      /* of the cells before the last batch: those of evaluated tokens, and copies of these */
     double share;                       /* of the products' multiplications that the reference repeated */
     bool failed;
     /* the first operation outside its bound, in the order of the run */

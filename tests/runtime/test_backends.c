@@ -273,6 +273,8 @@ static void a_distant_position_is_compared_on_cells_that_are_copies(void **state
     assert_int_equal(compare_distant(&model, &apr_host_backend, MOST_EVALUATED, &few), N_FEW);
     assert_true(!all.failed && !few.failed && few.n_checked == all.n_checked && few.n_passed == all.n_checked);
     assert_int_equal(compare_distant(&model, &apr_host_backend, enough, &same), N_ALL); /* nothing is left to fill */
+    assert_true(all.n_evaluated == DISTANT && all.n_filled == 0 && same.n_evaluated == DISTANT && same.n_filled == 0);
+    assert_true(few.n_evaluated == MOST_EVALUATED && few.n_filled == DISTANT - MOST_EVALUATED);
     assert_memory_equal(same.worst_relative, all.worst_relative, (size_t)all.n_layers * sizeof *all.worst_relative);
     assert_memory_not_equal(few.worst_relative, all.worst_relative, (size_t)all.n_layers * sizeof *all.worst_relative);
     apr_parity_result_close(&all);

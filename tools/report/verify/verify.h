@@ -19,7 +19,7 @@ typedef struct apr_verify_shown {
 /* A check as a person reads it. */
 typedef struct apr_verify_line {
     const char *id, *title;
-    char found[160], bound[96]; /* bound may be empty */
+    char found[224], bound[96]; /* bound may be empty */
     char where[512];            /* of the first failure, or empty */
 } apr_verify_line;
 

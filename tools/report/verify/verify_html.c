@@ -204,7 +204,7 @@ static void write_texts(FILE *out, const apr_verify_report *r)
 
 static void write_layers(FILE *out, const apr_verify_report *r)
 {
-    char share[64];
+    char extent[160];
 
     if (r->operations.n_checked > 0) {
         apr_html_section(out, "Error by layer");
@@ -225,9 +225,8 @@ static void write_layers(FILE *out, const apr_verify_report *r)
     apr_html_section(out, "Backend by layer");
     apr_html_print(out,
                    "<p class=\"soft\">The same weights on %s and in float64 on the host: the worst operation of each layer from the same "
-                   "input, at %lld positions up to %lld; %s.</p>\n<div class=\"card\">\n",
-                   r->backend, (long long)r->backends.n_positions, (long long)r->backends.last_position,
-                   apr_parity_share_text(share, sizeof share, &r->backends));
+                   "input, at %lld positions up to %s.</p>\n<div class=\"card\">\n",
+                   r->backend, (long long)r->backends.n_positions, apr_parity_extent_text(extent, sizeof extent, &r->backends));
     apr_chart_layers(out, &(apr_layers){.label = "error of the backend by layer",
                                         .unit = "relative error",
                                         .bars_name = "worst operation",

@@ -147,7 +147,10 @@ void apr_verify_json(const apr_verify_shown *shown, apr_json_text *json)
     texts_json(json, report);
     answers_json(json, report);
     layers_json(json, report);
-    if (report->backends.n_checked > 0) apr_json_real(json, "float64_share", report->backends.share);
+    if (report->backends.n_checked > 0) {
+        apr_json_int(json, "evaluated_tokens", report->backends.n_evaluated);
+        apr_json_real(json, "float64_share", report->backends.share);
+    }
     memory_json(json, report);
 }
 

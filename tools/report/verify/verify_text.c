@@ -153,10 +153,10 @@ static void say_answers(const apr_verify_report *r, const apr_verify_check *c, a
 static void say_backend(const apr_verify_report *r, const apr_verify_check *c, apr_verify_line *line)
 {
     const apr_parity_result *const result = &r->backends;
-    char share[64];
+    char extent[160];
     (void)c;
-    FOUND(line, "%lld of %lld operations on %s, up to position %lld; %s", (long long)result->n_passed, (long long)result->n_checked,
-          r->backend, (long long)result->last_position, apr_parity_share_text(share, sizeof share, result));
+    FOUND(line, "%lld of %lld operations on %s, up to position %s", (long long)result->n_passed, (long long)result->n_checked, r->backend,
+          apr_parity_extent_text(extent, sizeof extent, result));
     if (result->failed) apr_parity_sentence(line->where, sizeof line->where, result);
 }
 

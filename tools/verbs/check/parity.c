@@ -177,7 +177,7 @@ static apr_status parse_positions(const char *list, int64_t positions[64], size_
 static void summary(const output *o, const apr_parity_result *result)
 {
     apr_json_text *const json = &o->call->answer->body;
-    char share[64];
+    char extent[160];
 
     if (o->call->answer->json) {
         apr_json_cstring(json, "backend", o->backend);
@@ -188,9 +188,9 @@ static void summary(const output *o, const apr_parity_result *result)
         apr_json_real(json, "float64_share", result->share);
         return;
     }
-    fprintf(stderr, "parity: %lld of %lld operations on %s within their bounds, at %lld positions up to %lld; %s\n",
-            (long long)result->n_passed, (long long)result->n_checked, o->backend, (long long)result->n_positions,
-            (long long)result->last_position, apr_parity_share_text(share, sizeof share, result));
+    fprintf(stderr, "parity: %lld of %lld operations on %s within their bounds, at %lld positions up to %s\n", (long long)result->n_passed,
+            (long long)result->n_checked, o->backend, (long long)result->n_positions,
+            apr_parity_extent_text(extent, sizeof extent, result));
 }
 
 /* The text's ids, malloc'ed; of random weights, which have no tokenizer, random ones. */
