@@ -24,10 +24,7 @@ apr_status apr_tokenizer_open(apr_tokenizer **tokenizer, const apr_vocab *vocab,
 {
     *tokenizer = NULL;
     if (vocab == NULL || vocab->kind == APR_VOCAB_NONE || vocab->n_tokens == 0)
-        return vocab != NULL && vocab->unsupported != NULL
-                   ? apr_fail(err, APR_E_UNSUPPORTED, "the model's tokenizer has %s, which is not supported; text cannot be encoded",
-                              vocab->unsupported)
-                   : apr_fail(err, APR_E_UNSUPPORTED, "the model has no vocabulary of a known kind; text cannot be encoded");
+        return apr_fail(err, APR_E_UNSUPPORTED, "the model has no vocabulary of a known kind; text cannot be encoded");
     if (vocab->n_tokens > INT32_MAX / 4 || vocab->tokens == NULL)
         return apr_fail(err, APR_E_DAMAGED, "the vocabulary states %zu tokens, which is not possible", vocab->n_tokens);
     if (vocab->kind == APR_VOCAB_BPE && vocab->pattern == NULL && vocab->n_splits == 0 && vocab->pre != NULL)
@@ -44,12 +41,28 @@ apr_status apr_tokenizer_open(apr_tokenizer **tokenizer, const apr_vocab *vocab,
     return status;
 }
 
+apr_status apr_tokenizer_need(const apr_model *model, apr_error *err)
+{
+    const apr_vocab *const vocab = &model->vocab;
+    const bool is_one_file = model->format == APR_FORMAT_GGUF || model->format == APR_FORMAT_APR;
+
+    if (vocab->kind != APR_VOCAB_NONE && vocab->n_tokens > 0) return APR_OK;
+    if (vocab->unsupported != NULL)
+        return apr_fail(err, APR_E_UNSUPPORTED, "%s: the tokenizer has %s, which is not supported; text cannot be encoded", model->path,
+                        vocab->unsupported);
+    return apr_fail(err, APR_E_UNSUPPORTED, "%s has no tokenizer: %s tokenizer.json, tokenizer.model or tekken.json%s", model->path,
+                    is_one_file ? "convert the model again from a folder with its" : "put the model's",
+                    is_one_file ? "" : " next to its weights");
+}
+
 apr_status apr_tokenizer_of_model(apr_tokenizer **tokenizer, const apr_model *model, apr_error *err)
 {
-    if (model->vocab.kind == APR_VOCAB_NONE && model->vocab.unsupported == NULL)
-        return apr_fail(err, APR_E_UNSUPPORTED, "%s has no tokenizer; give the folder with tokenizer.json, tokenizer.model or tekken.json",
-                        model->path);
-    return apr_tokenizer_open(tokenizer, &model->vocab, err);
+    apr_error own = {0};
+
+    *tokenizer = NULL;
+    APR_TRY(apr_tokenizer_need(model, err));
+    const apr_status status = apr_tokenizer_open(tokenizer, &model->vocab, &own);
+    return status == APR_OK ? APR_OK : apr_fail(err, status, "%s: %s", model->path, own.text);
 }
 
 void apr_tokenizer_close(apr_tokenizer *tokenizer)

@@ -20,7 +20,10 @@ typedef struct apr_tokenizer apr_tokenizer;
  * is longer than 1,024 bytes. APR_E_DAMAGED: a merge names tokens that do not exist. */
 apr_status apr_tokenizer_open(apr_tokenizer **tokenizer, const apr_vocab *vocab, apr_error *err);
 
-/* The same of a model; if it has none, the sentence names the model and what a folder needs. */
+/* APR_E_UNSUPPORTED if a model has no vocabulary, or one of an unknown kind. The sentence names the model, what is missing, and what to do. */
+apr_status apr_tokenizer_need(const apr_model *model, apr_error *err);
+
+/* The tokenizer of a model. Each error names the model, and is that of apr_tokenizer_need if there is none. */
 apr_status apr_tokenizer_of_model(apr_tokenizer **tokenizer, const apr_model *model, apr_error *err);
 void apr_tokenizer_close(apr_tokenizer *tokenizer);
 

@@ -20,6 +20,12 @@ for state in state.gguf new.gguf; do
 done
 echo '--- experts of a layer together'
 make_family data/families/qwen3_moe qwen3_moe
+# a tokenizer of one token a character, by their bytes
+awk 'BEGIN {
+    for (i = 33; i < 127; i++) vocab = vocab sprintf("\"%s%c\":%d,", i == 34 || i == 92 ? "\\" : "", i, n++)
+    printf "{\"version\":\"1.0\",\"added_tokens\":[],\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"use_regex\":true},"
+    printf "\"decoder\":{\"type\":\"ByteLevel\"},\"model\":{\"type\":\"BPE\",\"vocab\":{%s\"\\u0120\":%d,\"\\u010a\":%d},\"merges\":[]}}", vocab, n, n + 1
+}' >qwen3_moe/tokenizer.json
 aprquant --target-bpw 9 $text --tensor 'v_proj=q8_0' qwen3_moe moe.apr >moe 2>&1 || { cat moe; exit 1; }
 grep -oE 'model.layers.0.mlp.experts.\*.[a-z]+_proj.weight' moe | sort -u
 grep -c 'v_proj' moe

@@ -88,7 +88,7 @@ void aprkit_free(void *p) { free(p); }
 
 static apr_status need_tokenizer(const aprkit_session *s, apr_error *err)
 {
-    return s->running.tokenizer != NULL ? APR_OK : apr_fail(err, APR_E_UNSUPPORTED, "%s has no tokenizer", s->model->model.path);
+    return s->running.tokenizer != NULL ? APR_OK : apr_tokenizer_need(&s->model->model, err);
 }
 
 static apr_status encode(const aprkit_session *s, const char *text, size_t n_bytes, bool adds, bool parses, int32_t **ids, size_t *n_ids,

@@ -210,22 +210,7 @@ static apr_status open_model(trial *t, const apr_conversion *c, apr_error *err)
     }
     APR_TRY(apr_model_index_names(&t->between, err));
     APR_TRY(apr_canonical(&t->model, &t->between, err));
-    return t->model.vocab.n_tokens > 0 ? apr_tokenizer_open(&t->tokenizer, &t->model.vocab, err) : APR_OK;
-}
-
-/* For a model without a vocabulary, bytes are used as tokens; a session is opened because its program has the number of tokens. */
-static apr_status encode(trial *t, const char *text, size_t n_bytes, size_t *n_ids, apr_error *err)
-{
-    apr_subject subject = {.path = t->model.path, .vocab = &t->model.vocab, .tokenizer = t->tokenizer};
-    apr_session_options options = apr_session_defaults;
-    apr_session *session = NULL;
-
-    options.n_ctx = t->a->request.window;
-    if (t->tokenizer == NULL) APR_TRY(apr_session_open(&session, &t->model, &options, err));
-    subject.session = session;
-    const apr_status status = apr_subject_encode_text(&subject, text, n_bytes, &t->ids, n_ids, err);
-    apr_session_close(session);
-    return status;
+    return apr_tokenizer_of_model(&t->tokenizer, &t->model, err);
 }
 
 /* Splits the text's whole windows: the first half to try types on, the second to measure the choice. */
@@ -233,6 +218,7 @@ static apr_status read_text(trial *t, apr_error *err)
 {
     apr_allocate_request *const r = &t->a->request;
     const int64_t most = t->model.hparams.max_position_embeddings;
+    const apr_subject subject = {.path = t->model.path, .vocab = &t->model.vocab, .tokenizer = t->tokenizer};
     size_t n_ids, n_bytes;
 
     if (most > 0 && r->window > most) r->window = most;
@@ -242,7 +228,7 @@ static apr_status read_text(trial *t, apr_error *err)
         n_bytes = (size_t)r->n_tokens * 64;
         while (n_bytes > 0 && text[n_bytes - 1] != '\n') n_bytes--;
     }
-    APR_TRY(encode(t, text, n_bytes > 0 ? n_bytes : r->text->n_bytes, &n_ids, err));
+    APR_TRY(apr_subject_encode_text(&subject, text, n_bytes > 0 ? n_bytes : r->text->n_bytes, &t->ids, &n_ids, err));
     const int64_t n_windows = (int64_t)n_ids / r->window, wanted = (r->n_tokens + r->window - 1) / r->window;
     const int64_t n_tried = 2 * wanted <= n_windows ? wanted : n_windows / 2;
     t->a->n_tried = t->a->n_held = n_tried * r->window;
