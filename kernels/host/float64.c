@@ -174,49 +174,156 @@ void apr_float64_linears(const apr_linear_args *const each[], int n)
 
 void apr_float64_linear(const apr_op_args *args) { linear_of(&args->linear); }
 
-/* ---- attention: a thread takes one query head of one token, and passes over its keys and values once (online softmax) ---- */
+/* ---- attention ----
+ *
+ * A thread takes some rows of a key/value head (a row is one query head of one token) and passes over the cells that they attend to, a tile
+ * at a time, which is decoded once for all of them. A row's score, weight and sums (online softmax) follow one another cell by cell, so its
+ * numbers do not depend on the rows or tiles that it shares. */
 
-static const uint8_t *cell_of(const apr_attend_args *a, const apr_cache *cache, int64_t at, int64_t kv_head)
+enum { TILE_CELLS = 16, TILE_ROWS = 16 };
+
+/* Rows [row, row + n_rows) of a key/value head: row r is token r / group, head kv_head * group + r % group. All in float64. */
+typedef struct attending {
+    const apr_attend_args *a;
+    int64_t kv_head, group, row, n_rows;
+    double *keys, *values;  /* [TILE_CELLS, key_dim], [TILE_CELLS, value_dim] */
+    double *queries, *sums; /* [TILE_ROWS, key_dim], [TILE_ROWS, value_dim] */
+    double *scores;         /* [TILE_ROWS, TILE_CELLS] */
+    double *largest, *totals;
+    float *decoded; /* [key_dim or value_dim] */
+} attending;
+
+static int64_t head_of(const attending *s, int64_t row) { return s->kv_head * s->group + (s->row + row) % s->group; }
+static int64_t token_of(const attending *s, int64_t row) { return (s->row + row) / s->group; }
+
+LANES_INLINE void decode_tile(const attending *s, const apr_cache *cache, int64_t position, int64_t n_cells, int64_t dim, double *to)
 {
-    return cache->data + (apr_attend_cell(a, cache, at) * a->n_kv_heads + kv_head) * cache->row_bytes;
-}
-
-LANES_INLINE void attend_body(const lanes_shape shape, const apr_attend_args *a, int64_t row, float *decoded)
-{
-    const int64_t last = a->position + row / a->n_heads, head = row % a->n_heads, kv_head = head / (a->n_heads / a->n_kv_heads);
-    const float *const q = a->q + row * a->key_dim;
-    const int64_t longest = a->key_dim > a->value_dim ? a->key_dim : a->value_dim;
-    double *const out = (double *)(void *)(decoded + (longest + 1) / 2 * 2);
-    double largest = a->sinks != NULL ? (double)a->sinks[head] : -INFINITY, sum = a->sinks != NULL ? 1.0 : 0.0;
-
-    for (int64_t d = 0; d < a->value_dim; d++) out[d] = 0.0;
-    for (int64_t p = apr_attend_first(a, last); p <= last; p++) {
-        apr_host_codecs()[a->keys.dtype].decode(cell_of(a, &a->keys, p, kv_head), decoded, a->key_dim);
-        double score = lanes_dot_f64(shape, q, decoded, a->key_dim) * (double)a->scale;
-        if (a->softcap > 0.0f) score = (double)a->softcap * tanh(score / (double)a->softcap);
-        if (score > largest) {
-            const double shrink = exp(largest - score);
-            sum *= shrink;
-            for (int64_t d = 0; d < a->value_dim; d++) out[d] *= shrink;
-            largest = score;
-        }
-        const double weight = exp(score - largest);
-        sum += weight;
-        apr_host_codecs()[a->values.dtype].decode(cell_of(a, &a->values, p, kv_head), decoded, a->value_dim);
-        lanes_add_scaled_f64(shape, out, weight, decoded, a->value_dim);
+    for (int64_t c = 0; c < n_cells; c++) {
+        const int64_t cell = apr_attend_cell(s->a, cache, position + c);
+        apr_host_codecs()[cache->dtype].decode(cache->data + (cell * s->a->n_kv_heads + s->kv_head) * cache->row_bytes, s->decoded, dim);
+        widen(s->decoded, dim, dim, to + c * dim);
     }
-    for (int64_t d = 0; d < a->value_dim; d++) a->out[row * a->value_dim + d] = (float)(out[d] / sum);
 }
 
-LANES_CLONES(attend_row, attend_body, (const apr_attend_args *a, int64_t row, float *decoded), a, row, decoded)
+/* The scores of up to four rows with up to four cells; both numbers are compile-time constants. */
+LANES_INLINE void score_some(const lanes_shape shape, const int n_cells, const int n_rows, const attending *s, int64_t row, int64_t cell)
+{
+    const apr_attend_args *const a = s->a;
+    const int64_t dim = a->key_dim, whole = dim / 8 * 8;
+    const double *const keys = s->keys + cell * dim, *const queries = s->queries + row * dim;
+    double sums[4][4][8];
+
+    memset(sums, 0, sizeof sums);
+    lanes_add_f64(shape, n_cells, n_rows, keys, queries, dim, whole, sums[0][0], 4 * 8);
+    for (int c = 0; c < n_cells; c++)
+        for (int r = 0; r < n_rows; r++) {
+            double tail = 0.0;
+            for (int64_t i = whole; i < dim; i++) tail += queries[r * dim + i] * keys[c * dim + i];
+            const double score = (sum_of_eight(sums[c][r]) + tail) * (double)a->scale;
+            s->scores[(row + r) * TILE_CELLS + cell + c] =
+                a->softcap > 0.0f ? (double)a->softcap * tanh(score / (double)a->softcap) : score;
+        }
+}
+
+LANES_INLINE void score_rows(const lanes_shape shape, const int n_rows, const attending *s, int64_t row, int64_t n_cells)
+{
+    const int tile = shape.bytes == 64 ? 4 : 2;
+    int64_t c = 0;
+
+    for (; c + tile <= n_cells; c += tile) score_some(shape, tile, n_rows, s, row, c);
+    for (; c < n_cells; c++) score_some(shape, 1, n_rows, s, row, c);
+}
+
+/* Adds the cells [begin, end) of a tile to a row's sums. Its scores become weights. */
+LANES_INLINE void add_cells(const lanes_shape shape, const attending *s, int64_t row, int64_t begin, int64_t end)
+{
+    const int64_t dim = s->a->value_dim;
+    double *const scores = s->scores + row * TILE_CELLS, *const sums = s->sums + row * dim;
+    int64_t from = begin; /* cells before it are in the sums */
+
+    for (int64_t c = begin; c < end; c++) {
+        if (scores[c] > s->largest[row]) {
+            const double shrink = exp(s->largest[row] - scores[c]);
+            lanes_add_rows_f64(shape, sums, scores + from, s->values + from * dim, c - from, dim);
+            for (int64_t d = 0; d < dim; d++) sums[d] *= shrink;
+            s->totals[row] *= shrink;
+            s->largest[row] = scores[c];
+            from = c;
+        }
+        scores[c] = exp(scores[c] - s->largest[row]);
+        s->totals[row] += scores[c];
+    }
+    lanes_add_rows_f64(shape, sums, scores + from, s->values + from * dim, end - from, dim);
+}
+
+LANES_INLINE void attend_tile(const lanes_shape shape, const attending *s, int64_t p, int64_t n_cells)
+{
+    const apr_attend_args *const a = s->a;
+    int64_t row = 0;
+
+    decode_tile(s, &a->keys, p, n_cells, a->key_dim, s->keys);
+    decode_tile(s, &a->values, p, n_cells, a->value_dim, s->values);
+    for (; row + 4 <= s->n_rows; row += 4) score_rows(shape, 4, s, row, n_cells);
+    for (; row < s->n_rows; row++) score_rows(shape, 1, s, row, n_cells);
+    for (row = 0; row < s->n_rows; row++) {
+        const int64_t own = a->position + token_of(s, row), oldest = apr_attend_first(a, own);
+        const int64_t begin = oldest > p ? oldest - p : 0, end = own - p + 1 < n_cells ? own - p + 1 : n_cells;
+        if (begin < end) add_cells(shape, s, row, begin, end);
+    }
+}
+
+LANES_INLINE void attend_body(const lanes_shape shape, const attending *s)
+{
+    const apr_attend_args *const a = s->a;
+    const int64_t first = apr_attend_first(a, a->position + token_of(s, 0)), end = a->position + token_of(s, s->n_rows - 1) + 1;
+
+    for (int64_t i = 0; i < s->n_rows * a->value_dim; i++) s->sums[i] = 0.0;
+    for (int64_t row = 0; row < s->n_rows; row++) { /* a sink is a first score without a value */
+        s->largest[row] = a->sinks != NULL ? (double)a->sinks[head_of(s, row)] : -INFINITY;
+        s->totals[row] = a->sinks != NULL ? 1.0 : 0.0;
+        widen(a->q + (token_of(s, row) * a->n_heads + head_of(s, row)) * a->key_dim, a->key_dim, a->key_dim, s->queries + row * a->key_dim);
+    }
+    for (int64_t p = first; p < end; p += TILE_CELLS) attend_tile(shape, s, p, end - p < TILE_CELLS ? end - p : TILE_CELLS);
+    for (int64_t row = 0; row < s->n_rows; row++) {
+        float *const out = a->out + (token_of(s, row) * a->n_heads + head_of(s, row)) * a->value_dim;
+        for (int64_t d = 0; d < a->value_dim; d++) out[d] = (float)(s->sums[row * a->value_dim + d] / s->totals[row]);
+    }
+}
+
+LANES_CLONES(attend_rows, attend_body, (const attending *s), s)
+
+/* The buffers, in a thread's slice: 64 key_dim + 64 value_dim floats and a few, of apr_attend_slice. */
+static void place(attending *s, float *slice)
+{
+    const apr_attend_args *const a = s->a;
+
+    s->keys = (double *)(void *)slice;
+    s->values = s->keys + TILE_CELLS * a->key_dim;
+    s->queries = s->values + TILE_CELLS * a->value_dim;
+    s->sums = s->queries + TILE_ROWS * a->key_dim;
+    s->scores = s->sums + TILE_ROWS * a->value_dim;
+    s->largest = s->scores + TILE_ROWS * TILE_CELLS;
+    s->totals = s->largest + TILE_ROWS;
+    s->decoded = (float *)(void *)(s->totals + TILE_ROWS);
+}
 
 static void attend(const apr_attend_args *a)
 {
-    const int64_t n_rows = a->n_tokens * a->n_heads;
-    const double steps = (double)n_rows * (double)(a->position + a->n_tokens) * (double)(a->key_dim + a->value_dim);
+    const int64_t group = a->n_heads / a->n_kv_heads, n_rows = a->n_tokens * group;
+    const double steps = (double)(a->n_tokens * a->n_heads) * (double)(a->position + a->n_tokens) * (double)(a->key_dim + a->value_dim);
+    /* two shares for a thread, or more if they would have too many rows */
+    const int n_threads = apr_threads(a->work.n_threads, a->n_tokens * a->n_heads, steps);
+    const int64_t even = (a->n_tokens * a->n_heads + 2 * n_threads - 1) / (2 * n_threads), share = even < TILE_ROWS ? even : TILE_ROWS;
+    const int64_t n_shares = (n_rows + share - 1) / share;
 
-#pragma omp parallel for schedule(dynamic, 1) num_threads(apr_threads(a->work.n_threads, n_rows, steps))
-    for (int64_t row = 0; row < n_rows; row++) attend_row(a, row, a->work.data + apr_host_slice(&a->work));
+#pragma omp parallel for schedule(dynamic, 1) num_threads(n_threads)
+    for (int64_t i = 0; i < n_shares * a->n_kv_heads; i++) {
+        const int64_t row = i / a->n_kv_heads * share;
+        attending s = {
+            .a = a, .kv_head = i % a->n_kv_heads, .group = group, .row = row, .n_rows = n_rows - row < share ? n_rows - row : share};
+        place(&s, a->work.data + apr_host_slice(&a->work));
+        attend_rows(&s);
+    }
 }
 
 void apr_float64_attend(const apr_op_args *args) { apr_host_attend_chosen(&args->attend, attend); }

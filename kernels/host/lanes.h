@@ -106,12 +106,13 @@ LANES_INLINE double lanes_dot_f64(const lanes_shape shape, const float *a, const
     return shape.bytes == 64 ? lanes_dot_f64_64(a, b, n) : shape.bytes == 32 ? lanes_dot_f64_32(a, b, n) : lanes_dot_f64_16(a, b, n);
 }
 
-/* y += factor * x, in float64 */
-LANES_INLINE void lanes_add_scaled_f64(const lanes_shape shape, double *y, double factor, const float *x, int64_t n)
+/* y += factors[0] * rows[0], then += factors[1] * rows[1] and so on, in float64; rows are n numbers. */
+LANES_INLINE void lanes_add_rows_f64(const lanes_shape shape, double *y, const double *factors, const double *rows, int64_t n_rows,
+                                     int64_t n)
 {
-    if (shape.bytes == 64) lanes_add_scaled_f64_64(y, factor, x, n);
-    else if (shape.bytes == 32) lanes_add_scaled_f64_32(y, factor, x, n);
-    else lanes_add_scaled_f64_16(y, factor, x, n);
+    if (shape.bytes == 64) lanes_add_rows_f64_64(y, factors, rows, n_rows, n);
+    else if (shape.bytes == 32) lanes_add_rows_f64_32(y, factors, rows, n_rows, n);
+    else lanes_add_rows_f64_16(y, factors, rows, n_rows, n);
 }
 
 /* Selects lanes of two vectors of four; the second's lanes count from 4. From lanes set one by one, GCC would make single moves. */

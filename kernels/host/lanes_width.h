@@ -102,15 +102,29 @@ LANES_INLINE double LANES_OF(lanes_dot_f64_)(const float *a, const float *b, int
     return ((eight[0] + eight[4]) + (eight[2] + eight[6])) + ((eight[1] + eight[5]) + (eight[3] + eight[7])) + tail;
 }
 
-/* See lanes_add_scaled_f64. */
-LANES_INLINE void LANES_OF(lanes_add_scaled_f64_)(double *y, double factor, const float *x, int64_t n)
+/* y[d] += factors[r] * rows[r][d] for each row, of n_vectors vectors that stay in registers. */
+LANES_INLINE void LANES_OF(lanes_add_vectors_f64_)(const int n_vectors, double *y, const double *factors, const double *rows,
+                                                   int64_t n_rows, int64_t n)
 {
     enum { PER = LANES_BYTES / 8 };
-    int64_t i = 0;
-    for (; i + PER <= n; i += PER)
-        *(LANES_OF(lanes_f64_at_) *)(y + i) +=
-            factor * __builtin_convertvector(*(const LANES_OF(lanes_half_at_) *)(x + i), LANES_OF(lanes_f64_));
-    for (; i < n; i++) y[i] += factor * (double)x[i];
+    LANES_OF(lanes_f64_) acc[8];
+
+    for (int i = 0; i < n_vectors; i++) acc[i] = *(const LANES_OF(lanes_f64_at_) *)(y + i * PER);
+    for (int64_t r = 0; r < n_rows; r++)
+        for (int i = 0; i < n_vectors; i++) acc[i] += factors[r] * *(const LANES_OF(lanes_f64_at_) *)(rows + r * n + i * PER);
+    for (int i = 0; i < n_vectors; i++) *(LANES_OF(lanes_f64_at_) *)(y + i * PER) = acc[i];
+}
+
+/* See lanes_add_rows_f64. */
+LANES_INLINE void LANES_OF(lanes_add_rows_f64_)(double *y, const double *factors, const double *rows, int64_t n_rows, int64_t n)
+{
+    enum { PER = LANES_BYTES / 8 };
+    int64_t d = 0;
+
+    for (; d + 8 * PER <= n; d += 8 * PER) LANES_OF(lanes_add_vectors_f64_)(8, y + d, factors, rows + d, n_rows, n);
+    for (; d + PER <= n; d += PER) LANES_OF(lanes_add_vectors_f64_)(1, y + d, factors, rows + d, n_rows, n);
+    for (; d < n; d++)
+        for (int64_t r = 0; r < n_rows; r++) y[d] += factors[r] * rows[r * n + d];
 }
 
 /* See lanes_weighted_sum: 32 numbers of each row are in registers, or 16 where there are sixteen registers of 16 bytes. */

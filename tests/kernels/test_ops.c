@@ -182,6 +182,76 @@ static void fill_caches(const attention_case *c, int64_t n_all, apr_cache keys, 
     free(v);
 }
 
+/* A head's row of the cell at a position, decoded. */
+static void decode_cell(const apr_attend_args *a, const apr_cache *cache, int64_t position, int64_t kv_head, int64_t dim, float *to)
+{
+    const int64_t row = apr_attend_cell(a, cache, position) * a->n_kv_heads + kv_head;
+    apr_ref_codecs[cache->dtype].decode(cache->data + row * cache->row_bytes, to, dim);
+}
+
+/* The attention of one head of one token, by its formula: the largest score first. scores: [position + n_tokens] */
+static void attend_in_double(const apr_attend_args *a, int64_t token, int64_t head, double *scores, double *out)
+{
+    const int64_t own = a->position + token, first = apr_attend_first(a, own), kv_head = head / (a->n_heads / a->n_kv_heads);
+    const float *const q = a->q + (token * a->n_heads + head) * a->key_dim;
+    float *const numbers = ops_noises(a->key_dim > a->value_dim ? a->key_dim : a->value_dim);
+    double largest = a->sinks != NULL ? (double)a->sinks[head] : -INFINITY, total = 0.0;
+
+    for (int64_t p = first; p <= own; p++) {
+        decode_cell(a, &a->keys, p, kv_head, a->key_dim, numbers);
+        double score = 0.0;
+        for (int64_t i = 0; i < a->key_dim; i++) score += (double)q[i] * (double)numbers[i];
+        score *= (double)a->scale;
+        scores[p] = a->softcap > 0.0f ? (double)a->softcap * tanh(score / (double)a->softcap) : score;
+        largest = fmax(largest, scores[p]);
+    }
+    if (a->sinks != NULL) total = exp((double)a->sinks[head] - largest);
+    for (int64_t i = 0; i < a->value_dim; i++) out[i] = 0.0;
+    for (int64_t p = first; p <= own; p++) {
+        const double weight = exp(scores[p] - largest);
+        decode_cell(a, &a->values, p, kv_head, a->value_dim, numbers);
+        for (int64_t i = 0; i < a->value_dim; i++) out[i] += weight * (double)numbers[i];
+        total += weight;
+    }
+    for (int64_t i = 0; i < a->value_dim; i++) out[i] /= total;
+    free(numbers);
+}
+
+/* The float64 backend: the formula's numbers, rounded once; the same bits for each token alone, and on three threads. */
+static void check_float64_attention(const apr_op_args *args, const char *what)
+{
+    const apr_attend_args *const a = &args->attend;
+    const int64_t width = a->n_heads * a->value_dim;
+    float *const together = ops_noises(a->n_tokens * width), *const alone = ops_noises(width);
+    double *const scores = malloc((size_t)(a->position + a->n_tokens) * sizeof *scores), *const expected = malloc((size_t)a->value_dim *
+                                                                                                                  sizeof *expected);
+    apr_op_args own = *args;
+
+    assert_true(scores != NULL && expected != NULL);
+    own.attend.work = ops_workspace(a->work.slice, 3);
+    own.attend.out = together;
+    apr_float64_backend.ops[APR_OP_ATTEND](&own);
+    for (int64_t t = 0; t < a->n_tokens; t++) {
+        apr_op_args one = *args;
+        one.attend.n_tokens = 1;
+        one.attend.position += t;
+        one.attend.q += t * a->n_heads * a->key_dim;
+        one.attend.out = alone;
+        one.attend.work.n_threads = 1;
+        apr_float64_backend.ops[APR_OP_ATTEND](&one);
+        if (memcmp(alone, together + t * width, (size_t)width * sizeof *alone) != 0) fail_msg("%s: token %d alone differs", what, (int)t);
+        for (int64_t head = 0; head < a->n_heads; head++) {
+            attend_in_double(a, t, head, scores, expected);
+            ops_expect(together + t * width + head * a->value_dim, expected, a->value_dim, 1e-7, what);
+        }
+    }
+    free(own.attend.work.data);
+    free(together);
+    free(alone);
+    free(scores);
+    free(expected);
+}
+
 static void compare_attention(const attention_case *c)
 {
     const int64_t n_all = c->position + c->n_tokens, most = c->key_dim > c->value_dim ? c->key_dim : c->value_dim;
@@ -212,6 +282,7 @@ static void compare_attention(const attention_case *c)
              (long long)c->position, (long long)c->window, (long long)c->chunk, apr_dtypes[c->dtype].name,
              c->softcap > 0.0f ? ", capped" : "", c->has_sinks ? ", with sinks" : "");
     ops_compare(APR_OP_ATTEND, &args, &args.attend.out, c->n_tokens * c->n_heads * c->value_dim, 5e-6, what);
+    check_float64_attention(&args, what);
     free(args.attend.work.data);
     free(args.attend.shared);
     free(keys.data);
@@ -224,10 +295,11 @@ static void attention_agrees_over_heads_positions_windows_and_caches(void **stat
 {
     (void)state;
     static const attention_case cases[] = {
-        {1, 1, 16, 16, 0, 1, 0, 0, APR_F32},     {4, 2, 64, 64, 0, 1, 0, 0, APR_F16},    {4, 2, 64, 64, 0, 70, 0, 0, APR_F16},
-        {14, 2, 64, 64, 130, 1, 0, 0, APR_F16},  {7, 1, 24, 24, 65, 9, 0, 0, APR_F32},   {32, 1, 32, 32, 63, 2, 0, 0, APR_F16},
-        {6, 6, 128, 128, 200, 3, 0, 0, APR_F16}, {3, 3, 80, 80, 5, 17, 0, 0, APR_F32},   {8, 2, 64, 64, 100, 33, 0, 0, APR_Q8_0},
-        {4, 4, 32, 32, 90, 1, 16, 0, APR_F16},   {4, 2, 64, 64, 90, 20, 16, 0, APR_F32}, {4, 2, 64, 64, 0, 100, 70, 0, APR_Q8_0},
+        {1, 1, 16, 16, 0, 1, 0, 0, APR_F32},     {4, 2, 64, 64, 0, 1, 0, 0, APR_F16},  {4, 2, 64, 64, 0, 70, 0, 0, APR_F16},
+        {14, 2, 64, 64, 130, 1, 0, 0, APR_F16},  {7, 1, 24, 24, 65, 9, 0, 0, APR_F32}, {32, 1, 32, 32, 63, 2, 0, 0, APR_F16},
+        {6, 6, 128, 128, 200, 3, 0, 0, APR_F16}, {3, 3, 80, 80, 5, 17, 0, 0, APR_F32}, {8, 2, 64, 64, 100, 33, 0, 0, APR_Q8_0},
+        {4, 4, 32, 32, 90, 1, 16, 0, APR_F16},   {9, 3, 12, 7, 40, 21, 0, 0, APR_F32}, {4, 2, 64, 64, 90, 20, 16, 0, APR_F32},
+        {4, 2, 64, 64, 0, 100, 70, 0, APR_Q8_0},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) compare_attention(&cases[i]);
 }
