@@ -18,11 +18,22 @@ typedef struct fuser {
     int *divided;        /* [n_values] the norm whose division these activations still need; -1 */
 } fuser;
 
+bool apr_values_overlap(const apr_program *program, const int64_t *offsets, int a, int b)
+{
+    const int64_t x = offsets[a], y = offsets[b];
+    return x < y + program->values[b].width && y < x + program->values[a].width;
+}
+
 static bool reads(const apr_op *op, int value)
 {
     for (int i = 0; i < APR_OP_MAX_IN; i++)
         if (op->in[i] == value) return true;
     return false;
+}
+
+static bool share_memory(const fuser *f, int a, int b)
+{
+    return f->can->value_offsets != NULL && apr_values_overlap(f->program, f->can->value_offsets, a, b);
 }
 
 /* What the device takes of the operation, if it has that kind; 0. */
@@ -124,6 +135,7 @@ static apr_fused *add_step(fuser *f, apr_fused_kind kind)
     *step = (apr_fused){.kind = kind,
                         .op = -1,
                         .store = -1,
+                        .latent_store = -1,
                         .value = -1,
                         .inputs = -1,
                         .divided = -1,
@@ -132,6 +144,8 @@ static apr_fused *add_step(fuser *f, apr_fused_kind kind)
                         .add = -1,
                         .activations = -1,
                         .norm = -1,
+                        .normed = -1,
+                        .before = -1,
                         .head_norms = {-1, -1},
                         .ropes = {-1, -1}};
     return step;
@@ -149,15 +163,46 @@ static int write_activations(fuser *f, int value, int norm, bool lack_division)
     return index;
 }
 
+/* The newest step, if it has that kind; NULL. */
+static apr_fused *last_step(const fuser *f, apr_fused_kind kind)
+{
+    apr_fused *const last = f->out->n_steps > 0 ? &f->out->steps[f->out->n_steps - 1] : NULL;
+    return last != NULL && last->kind == kind ? last : NULL;
+}
+
+/* Rows: makes one step of experts and their sum with a residual, if the newest steps are both and the sum is `value`. NULL: they are not.
+ * The sum is written while routes are still read. */
+static apr_fused *experts_and_sum(fuser *f, int value)
+{
+    const apr_op *const ops = f->program->ops;
+    const apr_fused *const sum = last_step(f, APR_FUSED_OPERATION);
+    apr_fused *const step = f->out->n_steps > 1 ? &f->out->steps[f->out->n_steps - 2] : NULL;
+    if (f->can->batch != APR_FUSED_OF_ROWS || sum == NULL || step == NULL || step->kind != APR_FUSED_OPERATION) return NULL;
+    const apr_op *const experts = &ops[step->op], *const add = &ops[sum->op];
+    if (experts->kind != APR_OP_EXPERTS || add->kind != APR_OP_ADD || add->out != value) return NULL;
+    if (!reads(add, experts->out) || f->n_readers[experts->out] != 1 || share_memory(f, add->out, experts->in[1])) return NULL;
+    step->kind = APR_FUSED_EXPERTS;
+    step->add = sum->op;
+    f->out->n_steps--;
+    return step;
+}
+
+/* Adds a step that writes inputs of products, of `value` or of its norm (-1: none); or lets experts write them. */
+static apr_fused *add_inputs(fuser *f, int value, int norm)
+{
+    apr_fused *step = norm >= 0 ? experts_and_sum(f, value) : NULL;
+    if (step == NULL) step = add_step(f, APR_FUSED_INPUTS);
+    step->value = value;
+    return step;
+}
+
 /* The activations of a product's input. Adds a step that writes them if no earlier step does. */
 static int activations_for(fuser *f, int value)
 {
     if (f->activations_of[value] >= 0) return f->activations_of[value];
-    const int producer = f->producer[value];
-    const bool is_norm = producer >= 0 && f->absorbed[producer];
-    apr_fused *const step = add_step(f, APR_FUSED_INPUTS);
-    step->value = is_norm ? f->program->ops[producer].in[0] : value;
-    return write_activations(f, value, is_norm ? producer : -1, false);
+    const int producer = f->producer[value], norm = producer >= 0 && f->absorbed[producer] ? producer : -1;
+    add_inputs(f, norm >= 0 ? f->program->ops[norm].in[0] : value, norm);
+    return write_activations(f, value, norm, false);
 }
 
 /* Adds activations for the next products to the step that computes `value`: activations of it, or of the first absorbed norm of it. */
@@ -353,7 +398,7 @@ static bool find_epilogue(const fuser *f, int store, int ropes[2], int norms[2])
     return ropes[0] >= 0 && ropes[1] >= 0 && ropes[0] < store && heads_match(f, ropes, store);
 }
 
-/* Finds all operations that are fused with a kv store. They are skipped until fuse_all reaches the kv store. */
+/* Finds all operations that are fused with a kv store. They are skipped until fuse_decode reaches the kv store. */
 static void find_epilogues(fuser *f)
 {
     for (size_t i = 0; i < f->program->n_ops; i++) f->epilogue_of[i] = -1;
@@ -368,18 +413,35 @@ static void find_epilogues(fuser *f)
     }
 }
 
+/* The newest step, if it is products whose outputs are exactly these three values; NULL. */
+static apr_fused *products_of(const fuser *f, const int values[APR_FUSED_PRODUCTS_MAX])
+{
+    apr_fused *const step = last_step(f, APR_FUSED_PRODUCTS);
+    if (step == NULL || step->n_linears != APR_FUSED_PRODUCTS_MAX || step->activations >= 0) return NULL;
+    for (int k = 0; k < APR_FUSED_PRODUCTS_MAX; k++)
+        if (f->program->ops[step->linears[k]].out != values[k]) return NULL;
+    return step;
+}
+
+/* A step of its own; of rows, part of the products right before it that compute query, key and value. */
 static void add_epilogue(fuser *f, int store)
 {
-    apr_fused *const step = add_step(f, APR_FUSED_QKV_EPILOGUE);
+    const apr_op *const ops = f->program->ops;
+    int ropes[2], norms[2];
+    find_epilogue(f, store, ropes, norms);
+    const int qkv[] = {ops[norms[0] >= 0 ? norms[0] : ropes[0]].in[0], ops[norms[1] >= 0 ? norms[1] : ropes[1]].in[0], ops[store].in[1]};
+    apr_fused *step = f->can->batch == APR_FUSED_OF_ROWS ? products_of(f, qkv) : NULL;
+    if (step == NULL) step = add_step(f, APR_FUSED_QKV_EPILOGUE);
     step->store = store;
-    find_epilogue(f, store, step->ropes, step->head_norms);
+    memcpy(step->ropes, ropes, sizeof ropes);
+    memcpy(step->head_norms, norms, sizeof norms);
 }
 
 /* A sum, as float32 and as activations of the norm that is absorbed by the products after it. False: no such norm reads it. */
 static bool add_sum(fuser *f, int add)
 {
     const apr_op *const op = &f->program->ops[add];
-    if (!f->can->is_token || op->kind != APR_OP_ADD || f->activations_of[op->out] >= 0) return false;
+    if (f->can->batch != APR_FUSED_OF_TOKEN || op->kind != APR_OP_ADD || f->activations_of[op->out] >= 0) return false;
     for (size_t i = (size_t)add + 1; i < f->program->n_ops; i++) {
         const apr_op *const norm = &f->program->ops[i];
         if (!reads(norm, op->out) || !f->absorbed[i]) continue;
@@ -395,18 +457,31 @@ static bool add_sum(fuser *f, int add)
 /* A norm that is written as activations and as float32. */
 static void add_shared_norm(fuser *f, int norm)
 {
-    apr_fused *const step = add_step(f, APR_FUSED_INPUTS);
-    step->value = f->program->ops[norm].in[0];
-    step->writes_f32 = true;
+    add_inputs(f, f->program->ops[norm].in[0], norm)->normed = norm;
     write_activations(f, f->program->ops[norm].out, norm, false);
+}
+
+/* Rows: a norm of whole rows right after the products whose sum it reads becomes part of their step. Its output may share memory with what
+ * the sum is computed from only if it does so row by row. False: it does not. */
+static bool norm_after_sum(fuser *f, int norm)
+{
+    const apr_op *const ops = f->program->ops, *const op = &ops[norm];
+    apr_fused *const step = f->can->batch == APR_FUSED_OF_ROWS ? last_step(f, APR_FUSED_PRODUCTS) : NULL;
+    if (step == NULL || step->add < 0 || step->activations >= 0 || op->in[0] != ops[step->add].out || !is_norm_of_rows(f, op)) return false;
+    for (int k = 0; k < 2; k++) {
+        const int read = ops[step->add].in[k];
+        if (share_memory(f, op->out, read) && f->can->value_offsets[op->out] != f->can->value_offsets[read]) return false;
+    }
+    if (share_memory(f, op->out, op->in[0])) return false;
+    step->normed = norm;
+    return true;
 }
 
 /* The step for attention. A QKV epilogue directly before it is merged into it. */
 static apr_fused *attend_step(fuser *f, const apr_op *op)
 {
-    apr_fused *const last = f->out->n_steps > 0 ? &f->out->steps[f->out->n_steps - 1] : NULL;
-    const bool has_epilogue = last != NULL && last->kind == APR_FUSED_QKV_EPILOGUE && f->program->ops[last->store].state == op->state;
-    if (!has_epilogue) return add_step(f, APR_FUSED_ATTEND);
+    apr_fused *const last = last_step(f, APR_FUSED_QKV_EPILOGUE);
+    if (last == NULL || f->program->ops[last->store].state != op->state) return add_step(f, APR_FUSED_ATTEND);
     last->kind = APR_FUSED_ATTEND;
     return last;
 }
@@ -418,6 +493,7 @@ static void add_operation(fuser *f, int op)
     const bool for_products =
         o->kind == APR_OP_ATTEND && o->in[1] < 0 && only_products_read(f, o->out) && f->program->values[o->out].width % 16 == 0;
 
+    if (norm_after_sum(f, op)) return;
     (for_products ? attend_step(f, o) : add_step(f, APR_FUSED_OPERATION))->op = op;
     if (for_products) write_activations(f, o->out, -1, false);
 }
@@ -473,13 +549,16 @@ static bool is_latent_store(const fuser *f, size_t i)
            store->args.kv_store.n_kv_heads == 1;
 }
 
-/* Adds a step for the run that begins with operation i. Returns its number of operations; 0: none. */
+/* Adds a step for the run that begins with operation i, or a store to the query right before it. Returns its number of operations; 0:
+ * none. */
 static size_t add_latent(fuser *f, size_t i)
 {
     const bool is_query = is_latent_query(f, i);
     if (!is_query && !is_latent_store(f, i)) return 0;
     const size_t n = is_query ? APR_LATENT_QUERY_OPS : APR_LATENT_STORE_OPS;
-    add_step(f, is_query ? APR_FUSED_LATENT_QUERY : APR_FUSED_LATENT_STORE)->op = (int)i;
+    apr_fused *const query = is_query ? NULL : last_step(f, APR_FUSED_LATENT_QUERY);
+    if (query != NULL && query->latent_store < 0) query->latent_store = (int)i;
+    else add_step(f, is_query ? APR_FUSED_LATENT_QUERY : APR_FUSED_LATENT_STORE)->op = (int)i;
     for (size_t k = i; k < i + n; k++) f->done[k] = true;
     return n;
 }
@@ -489,7 +568,7 @@ static size_t add_latent(fuser *f, size_t i)
 static void fuse_shared(fuser *f, int router)
 {
     const apr_op *const ops = f->program->ops, *const op = &ops[router];
-    const int route = f->can->is_token && router + 2 < (int)f->program->n_ops ? router + 1 : -1, experts = route + 1;
+    const int route = f->can->batch == APR_FUSED_OF_TOKEN && router + 2 < (int)f->program->n_ops ? router + 1 : -1, experts = route + 1;
     int pair[2];
 
     if (route < 0 || ops[route].kind != APR_OP_ROUTE || ops[route].in[0] != op->out || takes(f, (size_t)experts, APR_OP_EXPERTS) == 0 ||
@@ -503,7 +582,17 @@ static void fuse_shared(fuser *f, int router)
     }
 }
 
-static void fuse_all(fuser *f)
+/* A token's adjacent products of the same inputs run in pairs. */
+static void pair_products(fuser *f)
+{
+    for (size_t i = 0; i + 1 < f->out->n_steps; i++) {
+        apr_fused *const a = &f->out->steps[i];
+        a->with_next = a->kind == APR_FUSED_PRODUCTS && a[1].kind == APR_FUSED_PRODUCTS && a->inputs == a[1].inputs;
+        i += a->with_next;
+    }
+}
+
+static void fuse_decode(fuser *f)
 {
     find_epilogues(f);
     for (size_t i = 0; i < f->program->n_ops; i++) {
@@ -517,6 +606,7 @@ static void fuse_all(fuser *f)
         else if (f->epilogue_of[i] < 0 && !add_sum(f, (int)i)) add_operation(f, (int)i);
         else if (f->epilogue_of[i] == (int)i) add_epilogue(f, (int)i);
     }
+    if (f->can->batch == APR_FUSED_OF_TOKEN) pair_products(f);
 }
 
 /* --- prompts: runs of adjacent operations --- */
@@ -611,9 +701,10 @@ static size_t end_prompt_step(const fuser *f, size_t at, apr_fused *step)
 /* Finds the step that begins with operation i. Returns its end; i: nothing is fused with the operation. */
 static size_t find_prompt_step(const fuser *f, size_t i, apr_fused *step)
 {
-    const bool follows_glu = f->out->n_steps > 1 && step[-1].glu >= 0;
+    const bool has_before = f->out->n_steps > 1 && step[-1].kind == APR_FUSED_PROMPT, follows_glu = has_before && step[-1].glu >= 0;
     size_t at = i;
 
+    if (has_before) step->before = (int)f->out->n_steps - 2;
     if (is_inner_sum(f, at)) step->add = (int)at++;
     if (is_inner_norm(f, at)) step->norm = (int)at++;
     step->n_linears = count_products(f, at, step->norm >= 0 ? f->program->ops[step->norm].out : -1);
@@ -642,11 +733,11 @@ apr_status apr_fuse(apr_fusion *fusion, const apr_program *program, const apr_fu
 {
     fuser f = {.program = program, .can = can, .out = fusion};
 
-    *fusion = (apr_fusion){0};
+    *fusion = (apr_fusion){.batch = can->batch};
     const apr_status status = allocate(&f, err);
     if (status == APR_OK) {
         index_program(&f);
-        (can->is_prompt ? fuse_prompt : fuse_all)(&f);
+        (can->batch == APR_FUSED_OF_PROMPT ? fuse_prompt : fuse_decode)(&f);
     }
     release(&f);
     return status;

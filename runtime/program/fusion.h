@@ -8,14 +8,17 @@
  *     inputs:       norm(h) -> activations                              where no product computes h
  *                   norm(h) -> activations and float32                  where other operations read it as well
  *                   norm(a + b) -> activations, a + b -> float32        where the sum is not a product's; of a token
- *     QKV epilogue: Q/K norm, rope of q and k, kv store                 one step after the products that compute q, k, v
+ *     QKV epilogue: Q/K norm, rope of q and k, kv store                 one step after the products that compute q, k, v; of rows part
+ *                                                                       of these, where only q, k, v are computed by them
  *     attend:       attend(q) -> o, activations of o                    where only products read o
  *     latent query: rope, slices, a product of each head, join          before attention to latents; also in a prompt and in rows
- *     latent store: slices, norm, rope, join, kv store                  the same; both are runs of adjacent operations
- *     experts:      the chosen experts, and their sum with the residual after their routes; ends like products
+ *     latent store: slices, norm, rope, join, kv store                  the same, part of a query right before it; both are runs of
+ *                                                                       adjacent operations
+ *     experts:      the chosen experts, and their sum with the residual after their routes; ends like products. Of rows: where their
+ *                                                                       sum is normed for the next products
  *     products:     up to three linears of the same inputs and type     q, k, v
  *                   two linears and their gated unit                    gate, up, glu -> activations
- *                   a linear and its sum with the residual              o, add -> h, activations of norm(h)
+ *                   a linear and its sum with the residual              o, add -> h, activations of norm(h); of rows also norm(h) alone
  *
  * A norm is absorbed when only products read it: its weights are multiplied into the activations, and the products that read them divide by
  * its root mean square. Every operation is in exactly one step, and a step needs only results of earlier steps. Values that only
@@ -42,24 +45,33 @@ typedef enum {
     APR_FUSED_LATENT_QUERY,
     APR_FUSED_LATENT_STORE,
     APR_FUSED_EXPERTS,
-    APR_FUSED_PROMPT
+    APR_FUSED_PROMPT,
+    APR_FUSED_KINDS
 } apr_fused_kind;
 enum { APR_FUSED_PRODUCTS_MAX = 3 };
+
+/* What the steps are of: a single token, rows of several sequences, or many tokens. A device has calls of its own for each
+ * (kernels/cuda/decode_gemv_args.h, rows_args.h, prompt_args.h). */
+typedef enum { APR_FUSED_OF_TOKEN, APR_FUSED_OF_ROWS, APR_FUSED_OF_PROMPT, APR_FUSED_BATCHES } apr_fused_batch;
 
 /* Operations, values and activations are indices; -1: none. */
 typedef struct apr_fused {
     apr_fused_kind kind;
-    int op;      /* OPERATION, ATTEND, EXPERTS; LATENT: the first of the run */
-    int store;   /* QKV_EPILOGUE, ATTEND and PROMPT with one: the kv store */
-    int value;   /* INPUTS: the float32 input */
-    int inputs;  /* PRODUCTS, EXPERTS: the activations that are multiplied */
-    int divided; /* PRODUCTS, EXPERTS: the norm whose division these activations still need */
+    int op;           /* OPERATION, ATTEND, EXPERTS; LATENT: the first of the run */
+    int store;        /* QKV_EPILOGUE, and PRODUCTS, ATTEND and PROMPT with one: the kv store */
+    int latent_store; /* LATENT_QUERY with one: the first operation of the store */
+    int value;        /* INPUTS: the float32 input */
+    int inputs;       /* PRODUCTS, EXPERTS of a token: the activations that are multiplied */
+    int divided;      /* PRODUCTS, EXPERTS: the norm whose division these activations still need */
     int linears[APR_FUSED_PRODUCTS_MAX];
     int n_linears;
-    int glu, add;                /* fused epilogue of the products; EXPERTS: only add; INPUTS, PROMPT: add is the sum before the norm */
-    bool writes_f32;             /* INPUTS, PRODUCTS, EXPERTS: the result is also written as float32; PROMPT: the products' outputs are */
-    int activations;             /* INPUTS, PRODUCTS, ATTEND, EXPERTS: the activations that are written */
-    int norm;                    /* the norm whose weights these activations include; INPUTS, PROMPT: the norm is applied completely */
+    int glu, add;    /* fused epilogue of the products; EXPERTS: only add; INPUTS, PROMPT: add is the sum before the norm */
+    bool writes_f32; /* PRODUCTS, EXPERTS: the result is also written as float32; PROMPT: the products' outputs are */
+    int activations; /* INPUTS, PRODUCTS, ATTEND, EXPERTS: the activations that are written */
+    int norm;        /* the norm whose weights these activations include; INPUTS, PROMPT, rows: the norm is applied completely */
+    int normed;      /* INPUTS, PRODUCTS and EXPERTS of rows: the norm whose output is also written as float32 */
+    int before;      /* PROMPT: the step right before it, if it is PROMPT: its products may be left for this step alone */
+    bool with_next;  /* PRODUCTS of a token: the next step has the same inputs, and both run concurrently, as one call */
     int head_norms[2], ropes[2]; /* with a store: of query and key; a norm may be -1 */
     float row_sums[2];           /* PROMPT with a GLU: sums of its weights, computed by the device; see apr_prompt_args */
 } apr_fused;
@@ -76,6 +88,7 @@ typedef struct apr_fused_activations {
 } apr_fused_activations;
 
 typedef struct apr_fusion {
+    apr_fused_batch batch;
     apr_fused *steps;
     apr_fused_activations *activations;
     size_t n_steps, n_activations;
@@ -87,9 +100,11 @@ typedef struct apr_fusible {
      * before them. Ropes and slices: that begin a latent query or store. Experts: from activations. Prompts: a norm before products, a GLU right before a product. */
     const int *takes;
     const int64_t *vector_offsets; /* [n_weights] < 0: the device has no such vector, so that a bias is absent; NULL: none is */
-    bool is_prompt;
-    bool is_token; /* of a single token: sums are computed with inputs, and a shared expert's first products go next to the router's */
+    const int64_t *value_offsets;  /* [n_values] where values of a token are in memory; NULL: no two of them share memory */
+    apr_fused_batch batch; /* of a token sums are computed with inputs, and a shared expert's first products go next to the router's */
 } apr_fusible;
+/* Do the buffers of two values overlap? Memory is planned for one operation at a time: those of a step may. */
+bool apr_values_overlap(const apr_program *program, const int64_t *offsets, int a, int b);
 apr_status apr_fuse(apr_fusion *fusion, const apr_program *program, const apr_fusible *can, apr_error *err);
 void apr_fusion_close(apr_fusion *fusion);
 

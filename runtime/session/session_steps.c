@@ -15,7 +15,15 @@
 
 #include <stdlib.h>
 
-/* --- steps of tokens and of rows --- */
+/* Steps that are being run. */
+typedef struct running {
+    apr_session *s;
+    const apr_session_batch *b;
+    const apr_session_place *at;
+    const apr_fusion *fusion;
+} running;
+
+/* --- steps of any kind --- */
 
 /* The value before norm and rope: of the query (k = 0) or the key (1). */
 static int source_of_rope(const apr_session *s, const apr_fused *step, int k)
@@ -23,11 +31,9 @@ static int source_of_rope(const apr_session *s, const apr_fused *step, int k)
     return s->program.ops[step->head_norms[k] >= 0 ? step->head_norms[k] : step->ropes[k]].in[0];
 }
 
-/* Do the buffers of two values of a token overlap? */
 static bool values_overlap(const apr_session *s, const apr_session_place *at, int a, int b)
 {
-    const int64_t x = at->plan.value_offsets[a], y = at->plan.value_offsets[b];
-    return x < y + s->program.values[b].width && y < x + s->program.values[a].width;
+    return apr_values_overlap(&s->program, at->plan.value_offsets, a, b);
 }
 
 /* Memory is planned for one operation at a time. The fused Q/K norm, rope and KV write reads all inputs while it writes the query. So
@@ -50,14 +56,6 @@ static bool qkv_epilogues_can_run(const apr_session *s, const apr_session_place 
     for (size_t i = 0; i < fusion->n_steps; i++)
         if (fusion->steps[i].store >= 0 && !qkv_epilogue_can_run(s, at, &fusion->steps[i])) return false;
     return true;
-}
-
-static bool is_read_once(const apr_session *s, int value)
-{
-    int n = 0;
-    for (size_t i = 0; i < s->program.n_ops; i++)
-        for (int k = 0; k < APR_OP_MAX_IN; k++) n += s->program.ops[i].in[k] == value;
-    return n == 1;
 }
 
 /* The operation of a step that is not fused, its experts, or its first product. */
@@ -90,8 +88,12 @@ static bool makes_logits(const apr_session *s, const apr_op *op) { return op->ou
 
 static const apr_op *norm_of(const apr_session *s, int norm) { return norm >= 0 ? &s->program.ops[norm] : NULL; }
 
-static apr_status bind_qkv_epilogue(apr_session *s, const apr_session_batch *b, const apr_session_place *at, const apr_fused *step,
-                                    apr_qkv_epilogue_args *qkv, apr_error *err)
+static apr_status bind_op(const running *r, int op, apr_op_args *args, apr_error *err)
+{
+    return apr_session_bind_op(r->s, r->b, r->at, &r->s->program.ops[op], args, err);
+}
+
+static apr_status bind_qkv_epilogue(const running *r, const apr_fused *step, apr_qkv_epilogue_args *qkv, apr_error *err)
 {
     apr_norm_args *const norms[2] = {&qkv->q_norm, &qkv->k_norm};
     apr_rope_args *const rotated[2] = {&qkv->q, &qkv->k};
@@ -99,13 +101,13 @@ static apr_status bind_qkv_epilogue(apr_session *s, const apr_session_batch *b, 
 
     *qkv = (apr_qkv_epilogue_args){.q_norm = {.chunk = 0}};
     for (int k = 0; k < 2; k++) {
-        APR_TRY(apr_session_bind_op(s, b, at, &s->program.ops[step->ropes[k]], &args, err));
+        APR_TRY(bind_op(r, step->ropes[k], &args, err));
         *rotated[k] = args.rope;
         if (step->head_norms[k] < 0) continue;
-        APR_TRY(apr_session_bind_op(s, b, at, &s->program.ops[step->head_norms[k]], &args, err));
+        APR_TRY(bind_op(r, step->head_norms[k], &args, err));
         *norms[k] = args.norm;
     }
-    APR_TRY(apr_session_bind_op(s, b, at, &s->program.ops[step->store], &args, err));
+    APR_TRY(bind_op(r, step->store, &args, err));
     qkv->store = args.kv_store;
     return APR_OK;
 }
@@ -123,20 +125,29 @@ static apr_prompt_epilogue prompt_epilogue_of(const apr_fused *step)
 
 static int64_t input_width(const apr_session *s, const apr_fused *step) { return s->program.values[first_op(s, step)->in[0]].width; }
 
-static void set_parts(const apr_session *s, const apr_session_place *at, const apr_fused *step, apr_decode_gemv_part *parts)
+/* The matrices of a step's products, what their GLU computes and the residual that is added, as tokens and rows pass them. */
+static void set_parts(const running *r, const apr_fused *step, apr_decode_gemv_part *parts, apr_glu_shape *glu, const float **residual)
 {
+    const apr_session *const s = r->s;
     for (int k = 0; k < step->n_linears; k++) {
         const apr_op *const op = &s->program.ops[step->linears[k]];
-        parts[k] = (apr_decode_gemv_part){at->multiplied[op->weight[0]], vector_at(at, op->weight[1]), apr_session_value_at(s, op->out)};
+        parts[k] =
+            (apr_decode_gemv_part){r->at->multiplied[op->weight[0]], vector_at(r->at, op->weight[1]), apr_session_value_at(s, op->out)};
     }
+    if (step->glu >= 0) *glu = s->program.ops[step->glu].args.glu.shape;
+    if (step->add >= 0) *residual = apr_session_value_at(s, residual_of(s, step));
 }
 
-static apr_status run_qkv_epilogue(apr_session *s, const apr_session_batch *b, const apr_session_place *at, const apr_fused *step,
-                                   apr_error *err)
+static apr_status run_operation(const running *r, apr_fused *step, apr_error *err)
+{
+    return apr_session_run_op(r->s, r->b, &r->s->program.ops[step->op], err);
+}
+
+static apr_status run_qkv_epilogue(const running *r, apr_fused *step, apr_error *err)
 {
     apr_qkv_epilogue_args qkv;
-    APR_TRY(bind_qkv_epilogue(s, b, at, step, &qkv, err));
-    return s->options.cuda->qkv_epilogue(at->device, &qkv, err);
+    APR_TRY(bind_qkv_epilogue(r, step, &qkv, err));
+    return r->s->options.cuda->qkv_epilogue(r->at->device, &qkv, err);
 }
 
 /* --- latent attention --- */
@@ -164,56 +175,43 @@ static bool begins_latent(const apr_session *s, const apr_session_place *at, con
     return op->kind == APR_OP_ROPE ? can_fuse_latent_query(s, at, op) : op->kind == APR_OP_SLICE && can_fuse_latent_store(s, op);
 }
 
-/* The store of latents right after a query, which is done in the same call; NULL: none. */
-static const apr_fused *store_after(const apr_fusion *fusion, const apr_fused *query)
+static apr_status bind_latent_store(const running *r, int slice, apr_latent_store_args *to, apr_error *err)
 {
-    const bool is_last = query + 1 == fusion->steps + fusion->n_steps;
-    return !is_last && query->kind == APR_FUSED_LATENT_QUERY && query[1].kind == APR_FUSED_LATENT_STORE ? query + 1 : NULL;
-}
-
-static apr_status bind_latent_store(apr_session *s, const apr_session_batch *b, const apr_session_place *at, const apr_fused *step,
-                                    apr_latent_store_args *to, apr_error *err)
-{
-    const apr_op *const slice = &s->program.ops[step->op];
     apr_op_args args;
 
-    APR_TRY(apr_session_bind_op(s, b, at, slice + APR_LATENT_NORM, &args, err));
+    APR_TRY(bind_op(r, slice + APR_LATENT_NORM, &args, err));
     to->norm = args.norm;
-    to->norm.x = apr_session_value_at(s, slice->in[0]);
-    APR_TRY(apr_session_bind_op(s, b, at, slice + APR_LATENT_STORE_ROPE, &args, err));
+    to->norm.x = apr_session_value_at(r->s, r->s->program.ops[slice].in[0]);
+    APR_TRY(bind_op(r, slice + APR_LATENT_STORE_ROPE, &args, err));
     to->rope = args.rope;
-    APR_TRY(apr_session_bind_op(s, b, at, slice + APR_LATENT_KV_STORE, &args, err));
+    APR_TRY(bind_op(r, slice + APR_LATENT_KV_STORE, &args, err));
     to->store = args.kv_store;
     return APR_OK;
 }
 
-static apr_status run_latent_query(apr_session *s, const apr_session_batch *b, const apr_session_place *at, const apr_fusion *fusion,
-                                   const apr_fused *step, apr_error *err)
+static apr_status run_latent_query(const running *r, apr_fused *step, apr_error *err)
 {
-    const apr_op *const rope = &s->program.ops[step->op];
-    const apr_fused *const after = store_after(fusion, step);
+    const bool has_store = step->latent_store >= 0;
     apr_latent_query_args to;
     apr_latent_store_args store;
     apr_op_args args;
 
-    if (s->only_products) return apr_session_run_op(s, b, rope + APR_LATENT_ABSORB, err);
-    APR_TRY(apr_session_bind_op(s, b, at, rope, &args, err));
+    if (r->s->only_products) return apr_session_run_op(r->s, r->b, &r->s->program.ops[step->op + APR_LATENT_ABSORB], err);
+    APR_TRY(bind_op(r, step->op, &args, err));
     to.rope = args.rope;
-    APR_TRY(apr_session_bind_op(s, b, at, rope + APR_LATENT_ABSORB, &args, err));
+    APR_TRY(bind_op(r, step->op + APR_LATENT_ABSORB, &args, err));
     to.absorb = args.linear;
-    APR_TRY(apr_session_bind_op(s, b, at, rope + APR_LATENT_QUERY_JOIN, &args, err));
+    APR_TRY(bind_op(r, step->op + APR_LATENT_QUERY_JOIN, &args, err));
     to.out = args.join.out;
-    if (after != NULL) APR_TRY(bind_latent_store(s, b, at, after, &store, err));
-    return s->options.cuda->latent_query(at->device, &to, after != NULL ? &store : NULL, err);
+    if (has_store) APR_TRY(bind_latent_store(r, step->latent_store, &store, err));
+    return r->s->options.cuda->latent_query(r->at->device, &to, has_store ? &store : NULL, err);
 }
 
-static apr_status run_latent_store(apr_session *s, const apr_session_batch *b, const apr_session_place *at, const apr_fusion *fusion,
-                                   const apr_fused *step, apr_error *err)
+static apr_status run_latent_store(const running *r, apr_fused *step, apr_error *err)
 {
     apr_latent_store_args to;
-    if (step > fusion->steps && store_after(fusion, step - 1) == step) return APR_OK;
-    APR_TRY(bind_latent_store(s, b, at, step, &to, err));
-    return s->options.cuda->latent_store(at->device, &to, err);
+    APR_TRY(bind_latent_store(r, step->op, &to, err));
+    return r->s->options.cuda->latent_store(r->at->device, &to, err);
 }
 
 /* --- finding steps --- */
@@ -222,7 +220,7 @@ static apr_status run_latent_store(apr_session *s, const apr_session_batch *b, c
 typedef struct fusing {
     int (*takes)(const apr_session *s, const apr_session_place *at, const apr_op *op);
     bool (*may_run)(const apr_session *s, const apr_session_place *at, const apr_fusion *fusion);
-    bool is_prompt, is_token;
+    apr_fused_batch batch;
 } fusing;
 
 static bool is_dense(const apr_op *op) { return op->kind == APR_OP_LINEAR && op->args.linear.heads.n == 0; }
@@ -243,7 +241,10 @@ static apr_status fuse_some(const apr_session *s, const apr_session_place *at, c
                                                                          : how->takes(s, at, op);
         any |= op->kind == APR_OP_LINEAR && takes[i] != 0;
     }
-    const apr_fusible can = {takes, how->is_prompt ? at->plan.vector_offsets : NULL, how->is_prompt, how->is_token};
+    const apr_fusible can = {.takes = takes,
+                             .vector_offsets = how->batch == APR_FUSED_OF_PROMPT ? at->plan.vector_offsets : NULL,
+                             .value_offsets = at->plan.value_offsets,
+                             .batch = how->batch};
     if (status == APR_OK && any) status = apr_fuse(fusion, &s->program, &can, err);
     free(takes);
     if (status != APR_OK || !how->may_run(s, at, fusion)) apr_fusion_close(fusion);
@@ -380,7 +381,7 @@ static apr_status fuse_rows(const apr_session *s, apr_session_place *at, apr_err
 {
     at->rows_widest = widest_input(s);
     at->rows_bf16 = all_are_bf16(s, at);
-    APR_TRY(fuse_some(s, at, &(fusing){rows_take, rows_may_run, false}, true, &at->fusion, err));
+    APR_TRY(fuse_some(s, at, &(fusing){rows_take, rows_may_run, APR_FUSED_OF_ROWS}, true, &at->fusion, err));
     for (size_t i = 0; i < at->fusion.n_activations; i++) at->fusion.activations[i].is_wgmma = uses_wgmma(s, at, &at->fusion, (int)i);
     at->logits_norm = norm_of_logits(s, at);
     return APR_OK;
@@ -412,8 +413,8 @@ static apr_status fuse_most(const apr_session *s, const apr_session_place *at, c
 
 apr_status apr_session_fuse(apr_session *s, apr_session_place *at, apr_error *err)
 {
-    static const fusing token = {token_takes, token_may_run, .is_token = true},
-                        prompt = {prompt_takes, qkv_epilogues_can_run, .is_prompt = true};
+    static const fusing token = {token_takes, token_may_run, APR_FUSED_OF_TOKEN},
+                        prompt = {prompt_takes, qkv_epilogues_can_run, APR_FUSED_OF_PROMPT};
 
     if (s->n_places > 1 || s->options.no_fusion || s->options.no_direct) return APR_OK;
     if (s->positions != NULL) APR_TRY(fuse_rows(s, at, err));
@@ -435,83 +436,63 @@ static float *squares_at(const apr_session_place *at, int activations, int64_t w
     return (float *)(void *)(activations_i16_at(at, activations) + apr_cuda_round((size_t)apr_activations_i16_bytes(width)));
 }
 
-static apr_status token_run_inputs(const apr_session *s, const apr_session_place *at, const apr_fused *step, apr_error *err)
+static apr_status token_run_inputs(const running *r, apr_fused *step, apr_error *err)
 {
+    const apr_session *const s = r->s;
     const apr_op *const norm = norm_of(s, step->norm);
     apr_decode_gemv_inputs args = {.n = s->program.values[step->value].width,
                                    .x = apr_session_value_at(s, step->value),
                                    .norm = norm != NULL,
-                                   .activations_out = activations_i16_at(at, step->activations)};
+                                   .activations_out = activations_i16_at(r->at, step->activations)};
     if (norm != NULL) {
         args.eps = norm->args.norm.eps;
-        args.gain = vector_at(at, norm->weight[0]);
+        args.gain = vector_at(r->at, norm->weight[0]);
         args.gain_offset = norm->args.norm.offset;
-        if (step->writes_f32) args.out = apr_session_value_at(s, norm->out);
     }
+    if (step->normed >= 0) args.out = apr_session_value_at(s, s->program.ops[step->normed].out);
     if (step->add >= 0) {
         args.x = apr_session_value_at(s, s->program.ops[step->add].in[0]);
         args.addend = apr_session_value_at(s, s->program.ops[step->add].in[1]);
         args.sum = apr_session_value_at(s, step->value);
     }
-    return s->options.cuda->decode_gemv_inputs(at->device, &args, err);
-}
-
-/* Are steps i and i + 1 products with the same input? */
-static bool read_same_input(const apr_fusion *fusion, int64_t i)
-{
-    if (i < 0 || i + 1 >= (int64_t)fusion->n_steps) return false;
-    const apr_fused *const a = &fusion->steps[i], *const b = a + 1;
-    return a->kind == APR_FUSED_PRODUCTS && b->kind == APR_FUSED_PRODUCTS && a->inputs == b->inputs;
+    return s->options.cuda->decode_gemv_inputs(r->at->device, &args, err);
 }
 
 /* Of products, or of experts, whose matrices are not among these arguments. */
-static apr_decode_gemv_args gemv_of(const apr_session *s, const apr_session_place *at, const apr_fused *step)
+static apr_decode_gemv_args gemv_of(const running *r, const apr_fused *step)
 {
+    const apr_session *const s = r->s;
     const apr_op *const divided = norm_of(s, step->divided), *const norm = norm_of(s, step->norm);
     const int result = result_of(s, step);
     apr_decode_gemv_args args = {.epilogue = epilogue_of(step),
                                  .n_parts = step->kind == APR_FUSED_EXPERTS ? 1 : step->n_linears,
                                  .n_in = input_width(s, step),
-                                 .activations = activations_i16_at(at, step->inputs)};
+                                 .activations = activations_i16_at(r->at, step->inputs)};
 
     if (divided != NULL) {
-        args.squares = squares_at(at, step->inputs, args.n_in);
+        args.squares = squares_at(r->at, step->inputs, args.n_in);
         args.eps = divided->args.norm.eps;
     }
-    set_parts(s, at, step, args.parts);
+    set_parts(r, step, args.parts, &args.glu, &args.residual);
     if (step->n_linears == 0 || args.epilogue != APR_EPILOGUE_STORE)
         args.parts[0].out = step->writes_f32 ? apr_session_value_at(s, result) : NULL;
-    if (step->glu >= 0) args.glu = s->program.ops[step->glu].args.glu.shape;
-    if (step->add >= 0) args.residual = apr_session_value_at(s, residual_of(s, step));
-    if (step->activations >= 0) args.activations_out = activations_i16_at(at, step->activations);
+    if (step->activations >= 0) args.activations_out = activations_i16_at(r->at, step->activations);
     if (norm == NULL) return args;
-    args.gain = vector_at(at, norm->weight[0]);
+    args.gain = vector_at(r->at, norm->weight[0]);
     args.gain_offset = norm->args.norm.offset;
-    args.out_squares = squares_at(at, step->activations, s->program.values[result].width);
+    args.out_squares = squares_at(r->at, step->activations, s->program.values[result].width);
     return args;
 }
 
-static apr_decode_gemv_args products_of(const apr_session *s, const apr_session_place *at, const apr_fused *step)
+static apr_status token_run_products(const running *r, apr_fused *step, apr_error *err)
 {
-    apr_decode_gemv_args args = gemv_of(s, at, step);
-    args.is_first = step == at->fusion.steps || step[-1].kind != APR_FUSED_PRODUCTS;
-    return args;
-}
-
-/* Two steps with the same input run as one call, that of the first. */
-static apr_status token_run_products(const apr_session *s, const apr_session_place *at, const apr_fused *step, apr_error *err)
-{
-    const int64_t i = step - at->fusion.steps;
-    const bool is_second = read_same_input(&at->fusion, i - 1) && !read_same_input(&at->fusion, i - 2);
-    apr_decode_gemv_args args, second;
-
-    if (is_second) return APR_OK;
-    args = products_of(s, at, step);
-    if (read_same_input(&at->fusion, i)) {
-        second = products_of(s, at, step + 1);
+    apr_decode_gemv_args args = gemv_of(r, step), second;
+    args.is_first = step == r->fusion->steps || step[-1].kind != APR_FUSED_PRODUCTS;
+    if (step->with_next) {
+        second = gemv_of(r, step + 1);
         args.concurrent = &second;
     }
-    return s->options.cuda->decode_gemv(at->device, &args, err);
+    return r->s->options.cuda->decode_gemv(r->at->device, &args, err);
 }
 
 /* Index of the step that makes a value as float32; -1: none. */
@@ -537,26 +518,24 @@ static bool can_start_early(const apr_session *s, const apr_fusion *fusion, cons
     return fusion->activations[step->inputs].first_step < chosen && residual >= 0 && residual < chosen;
 }
 
-static apr_status run_experts(apr_session *s, const apr_session_batch *b, const apr_session_place *at, const apr_fused *step,
-                              apr_error *err)
+static apr_status token_run_experts(const running *r, apr_fused *step, apr_error *err)
 {
-    apr_decode_gemv_args gemv = gemv_of(s, at, step);
+    apr_decode_gemv_args gemv = gemv_of(r, step);
     apr_op_args args;
 
-    gemv.inputs_ready_early = can_start_early(s, &at->fusion, step);
-    APR_TRY(apr_session_bind_op(s, b, at, &s->program.ops[step->op], &args, err));
-    return s->options.cuda->experts(at->device, &args.experts, &gemv, err);
+    gemv.inputs_ready_early = can_start_early(r->s, r->fusion, step);
+    APR_TRY(bind_op(r, step->op, &args, err));
+    return r->s->options.cuda->experts(r->at->device, &args.experts, &gemv, err);
 }
 
-static apr_status token_run_attend(apr_session *s, const apr_session_batch *b, const apr_session_place *at, const apr_fused *step,
-                                   apr_error *err)
+static apr_status token_run_attend(const running *r, apr_fused *step, apr_error *err)
 {
     apr_op_args args;
     apr_qkv_epilogue_args qkv;
-    if (step->store >= 0) APR_TRY(bind_qkv_epilogue(s, b, at, step, &qkv, err));
-    APR_TRY(apr_session_bind_op(s, b, at, &s->program.ops[step->op], &args, err));
-    return s->options.cuda->attend_to_i16(at->device, step->store >= 0 ? &qkv : NULL, &args.attend,
-                                          activations_i16_at(at, step->activations), err);
+    if (step->store >= 0) APR_TRY(bind_qkv_epilogue(r, step, &qkv, err));
+    APR_TRY(bind_op(r, step->op, &args, err));
+    return r->s->options.cuda->attend_to_i16(r->at->device, step->store >= 0 ? &qkv : NULL, &args.attend,
+                                             activations_i16_at(r->at, step->activations), err);
 }
 
 /* --- rows of sequences: running --- */
@@ -579,182 +558,106 @@ static apr_rows_workspace workspace_of(const apr_session_place *at)
     return (apr_rows_workspace){at->work, at->rows_widest, at->rows_bf16};
 }
 
-static void set_norm(const apr_session_place *at, const apr_op *norm, apr_rows_output *output)
-{
-    output->norm = true;
-    output->eps = norm->args.norm.eps;
-    output->gain = vector_at(at, norm->weight[0]);
-    output->gain_offset = norm->args.norm.offset;
-}
-
-static apr_rows_output next_input_of(const apr_session *s, const apr_session_place *at, const apr_fused *step)
+static apr_rows_output next_input_of(const running *r, const apr_fused *step)
 {
     apr_rows_output next = {.slot = step->activations >= 0 ? step->activations % APR_ROWS_SLOTS : -1};
-    if (step->activations >= 0) next.is_wgmma = at->fusion.activations[step->activations].is_wgmma;
-    if (step->activations >= 0 && step->norm >= 0) set_norm(at, &s->program.ops[step->norm], &next);
+    const apr_op *const norm = norm_of(r->s, step->norm >= 0 ? step->norm : step->normed);
+    if (step->activations >= 0) next.is_wgmma = r->fusion->activations[step->activations].is_wgmma;
+    if (norm == NULL) return next;
+    next.norm = true;
+    next.eps = norm->args.norm.eps;
+    next.gain = vector_at(r->at, norm->weight[0]);
+    next.gain_offset = norm->args.norm.offset;
     return next;
 }
 
-static apr_rows_inputs inputs_of(const apr_session *s, const apr_session_batch *b, const apr_session_place *at, const apr_fused *step,
-                                 int value)
+/* The norm's output as float32, if that is written; NULL. */
+static float *normed_of(const running *r, const apr_fused *step)
 {
-    apr_rows_inputs args = {.workspace = workspace_of(at),
-                            .n_tokens = b->n_tokens,
-                            .width = s->program.values[value].width,
-                            .x = apr_session_value_at(s, value),
-                            .output = next_input_of(s, at, step)};
-    if (step->kind == APR_FUSED_INPUTS && step->norm >= 0 && step->writes_f32)
-        args.out = apr_session_value_at(s, s->program.ops[step->norm].out);
-    return args;
+    return step->normed >= 0 ? apr_session_value_at(r->s, r->s->program.ops[step->normed].out) : NULL;
 }
 
-static apr_status rows_run_inputs(const apr_session *s, const apr_session_batch *b, const apr_session_place *at, const apr_fused *step,
-                                  int value, apr_error *err)
+static apr_rows_inputs inputs_of(const running *r, const apr_fused *step, int value)
 {
-    const apr_rows_inputs args = inputs_of(s, b, at, step, value);
-    return s->options.cuda->rows_inputs(at->device, &args, err);
+    return (apr_rows_inputs){.workspace = workspace_of(r->at),
+                             .n_tokens = r->b->n_tokens,
+                             .width = r->s->program.values[value].width,
+                             .x = apr_session_value_at(r->s, value),
+                             .out = normed_of(r, step),
+                             .output = next_input_of(r, step)};
 }
 
-/* A norm of whole rows that is not fused, right after the sum that it reads; NULL: none. Its output may share memory with what the sum is
- * computed from only if it does so row by row. */
-static const apr_op *norm_after(const apr_session *s, const apr_session_place *at, const apr_fused *step)
+static apr_status write_inputs(const running *r, const apr_fused *step, int value, apr_error *err)
 {
-    const apr_fused *const next = step + 1;
-    if (step->kind != APR_FUSED_PRODUCTS || step->add < 0 || step->activations >= 0) return NULL;
-    if (next == at->fusion.steps + at->fusion.n_steps || next->kind != APR_FUSED_OPERATION) return NULL;
-    const apr_op *const norm = &s->program.ops[next->op];
-    const int64_t width = s->program.values[result_of(s, step)].width;
-    const apr_norm_args *const n = &norm->args.norm;
-    if (norm->kind != APR_OP_NORM || norm->in[0] != result_of(s, step) || n->kind != APR_NORM_RMS) return NULL;
-    if (n->chunk != width || n->n_weight != width || vector_at(at, norm->weight[1]) != NULL) return NULL;
-    const int read[2] = {first_op(s, step)->out, residual_of(s, step)};
-    for (int k = 0; k < 2; k++)
-        if (values_overlap(s, at, norm->out, read[k]) && at->plan.value_offsets[norm->out] != at->plan.value_offsets[read[k]]) return NULL;
-    return values_overlap(s, at, norm->out, result_of(s, step)) ? NULL : norm;
+    const apr_rows_inputs args = inputs_of(r, step, value);
+    return r->s->options.cuda->rows_inputs(r->at->device, &args, err);
 }
 
-/* The Q/K norm, rope and KV write right after a step whose products are exactly its query, key and value; NULL: none. */
-static const apr_fused *qkv_epilogue_after(const apr_session *s, const apr_session_place *at, const apr_fused *step)
-{
-    const apr_op *const ops = s->program.ops;
-    const apr_fused *const next = step + 1;
-    const bool is_three = step->kind == APR_FUSED_PRODUCTS && step->n_linears == 3 && step->activations < 0;
-    if (!is_three || next == at->fusion.steps + at->fusion.n_steps || next->store < 0) return NULL;
-    const int read[3] = {source_of_rope(s, next, 0), source_of_rope(s, next, 1), ops[next->store].in[1]};
-    for (int k = 0; k < 3; k++)
-        if (ops[step->linears[k]].out != read[k]) return NULL;
-    return next;
-}
+static apr_status rows_run_inputs(const running *r, apr_fused *step, apr_error *err) { return write_inputs(r, step, step->value, err); }
 
-static apr_status rows_run_products(apr_session *s, const apr_session_batch *b, const apr_session_place *at, const apr_fused *step,
-                                    apr_error *err)
+static apr_status rows_run_products(const running *r, apr_fused *step, apr_error *err)
 {
-    const apr_fused *const epilogue = qkv_epilogue_after(s, at, step);
-    const apr_op *const norm = norm_after(s, at, step);
     apr_qkv_epilogue_args qkv;
-    apr_rows_args args = {.workspace = workspace_of(at),
+    apr_rows_args args = {.workspace = workspace_of(r->at),
                           .epilogue = epilogue_of(step),
-                          .n_tokens = b->n_tokens,
-                          .n_in = input_width(s, step),
+                          .n_tokens = r->b->n_tokens,
+                          .n_in = input_width(r->s, step),
                           .slot = step->inputs % APR_ROWS_SLOTS,
-                          .is_wgmma = at->fusion.activations[step->inputs].is_wgmma,
+                          .is_wgmma = r->fusion->activations[step->inputs].is_wgmma,
                           .n_parts = step->n_linears,
-                          .output = next_input_of(s, at, step)};
+                          .output = next_input_of(r, step),
+                          .normed = normed_of(r, step)};
 
-    set_parts(s, at, step, args.parts);
-    if (step->glu >= 0) args.glu = s->program.ops[step->glu].args.glu.shape;
-    if (step->add >= 0) args.residual = apr_session_value_at(s, residual_of(s, step));
-    if (norm != NULL) {
-        set_norm(at, norm, &args.output);
-        args.normed = apr_session_value_at(s, norm->out);
-    }
+    set_parts(r, step, args.parts, &args.glu, &args.residual);
     if (args.epilogue != APR_EPILOGUE_STORE && (step->writes_f32 || args.output.norm))
-        args.out = apr_session_value_at(s, result_of(s, step));
-    if (epilogue != NULL) {
-        APR_TRY(bind_qkv_epilogue(s, b, at, epilogue, &qkv, err));
+        args.out = apr_session_value_at(r->s, result_of(r->s, step));
+    if (step->store >= 0) {
+        APR_TRY(bind_qkv_epilogue(r, step, &qkv, err));
         args.qkv = &qkv;
     }
-    return s->options.cuda->rows(at->device, &args, err);
+    return r->s->options.cuda->rows(r->at->device, &args, err);
 }
 
-/* Is it done with the products before it? */
-static bool is_part_of_products(const apr_session *s, const apr_session_place *at, const apr_fused *step)
+static apr_status rows_run_attend(const running *r, apr_fused *step, apr_error *err)
 {
-    return step > at->fusion.steps && qkv_epilogue_after(s, at, step - 1) == step;
+    if (step->store >= 0) APR_TRY(run_qkv_epilogue(r, step, err));
+    APR_TRY(run_operation(r, step, err));
+    return write_inputs(r, step, r->s->program.ops[step->op].out, err);
 }
 
-static apr_status rows_run_attend(apr_session *s, const apr_session_batch *b, const apr_session_place *at, const apr_fused *step,
-                                  apr_error *err)
+static apr_status rows_run_experts(const running *r, apr_fused *step, apr_error *err)
 {
-    if (step->store >= 0 && !is_part_of_products(s, at, step)) APR_TRY(run_qkv_epilogue(s, b, at, step, err));
-    APR_TRY(apr_session_run_op(s, b, &s->program.ops[step->op], err));
-    return rows_run_inputs(s, b, at, step, s->program.ops[step->op].out, err);
-}
-
-/* The step that brings the sum of a step's experts and a residual into a slot, normed, right after both; NULL: none. The sum is written
- * while routes are still read. */
-static const apr_fused *end_of_experts(const apr_session *s, const apr_session_place *at, const apr_fused *step)
-{
-    const apr_op *const ops = s->program.ops;
-    const apr_fused *const sum = step + 1, *const inputs = step + 2;
-    if (step + 2 >= at->fusion.steps + at->fusion.n_steps) return NULL;
-    if (step->kind != APR_FUSED_OPERATION || sum->kind != APR_FUSED_OPERATION || inputs->kind != APR_FUSED_INPUTS) return NULL;
-    const apr_op *const experts = &ops[step->op], *const add = &ops[sum->op];
-    if (experts->kind != APR_OP_EXPERTS || add->kind != APR_OP_ADD || inputs->norm < 0 || inputs->value != add->out) return NULL;
-    const bool is_added = (add->in[0] == experts->out) != (add->in[1] == experts->out);
-    return is_added && is_read_once(s, experts->out) && !values_overlap(s, at, add->out, experts->in[1]) ? inputs : NULL;
-}
-
-/* Is it done with the experts before it? */
-static bool is_part_of_experts(const apr_session *s, const apr_session_place *at, const apr_fused *step)
-{
-    const int64_t i = step - at->fusion.steps;
-    return (i >= 1 && end_of_experts(s, at, step - 1) != NULL) || (i >= 2 && end_of_experts(s, at, step - 2) == step);
-}
-
-static apr_status rows_run_experts(apr_session *s, const apr_session_batch *b, const apr_session_place *at, const apr_fused *step,
-                                   apr_error *err)
-{
-    const apr_op *const experts = &s->program.ops[step->op], *const add = &s->program.ops[step[1].op];
-    const int residual = add->in[0] == experts->out ? add->in[1] : add->in[0];
+    const int sum = result_of(r->s, step);
     apr_op_args args;
 
-    APR_TRY(apr_session_bind_op(s, b, at, experts, &args, err));
+    APR_TRY(bind_op(r, step->op, &args, err));
     const apr_rows_experts all = {.experts = args.experts,
-                                  .residual = apr_session_value_at(s, residual),
-                                  .sum = apr_session_value_at(s, add->out),
-                                  .inputs = inputs_of(s, b, at, &step[2], add->out)};
-    return s->options.cuda->rows_experts(at->device, &all, err);
-}
-
-static apr_status rows_run_operation(apr_session *s, const apr_session_batch *b, const apr_session_place *at, const apr_fused *step,
-                                     apr_error *err)
-{
-    if (is_part_of_experts(s, at, step) || (step > at->fusion.steps && norm_after(s, at, step - 1) != NULL)) return APR_OK;
-    if (end_of_experts(s, at, step) != NULL) return rows_run_experts(s, b, at, step, err);
-    return apr_session_run_op(s, b, &s->program.ops[step->op], err);
+                                  .residual = apr_session_value_at(r->s, residual_of(r->s, step)),
+                                  .sum = apr_session_value_at(r->s, sum),
+                                  .inputs = inputs_of(r, step, sum)};
+    return r->s->options.cuda->rows_experts(r->at->device, &all, err);
 }
 
 /* --- a prompt: running --- */
 
-/* If the step before (NULL: it leaves only float32) left its product without scales, that is the addend, whichever operand of the sum it
- * is. */
-static apr_status bind_prompt_inputs(apr_session *s, const apr_session_batch *b, const apr_session_place *at, const apr_fused *step,
-                                     const apr_fused *before, apr_prompt_args *to, apr_error *err)
+/* If the step before left its product without scales, that is the addend, whichever operand of the sum it is. */
+static apr_status bind_prompt_inputs(const running *r, const apr_fused *step, apr_prompt_args *to, apr_error *err)
 {
+    const apr_fused *const before = step->before >= 0 ? &r->fusion->steps[step->before] : NULL;
     const apr_prompt_epilogue end = before != NULL ? prompt_epilogue_of(before) : APR_PROMPT_STORE;
+    const apr_op *const ops = r->s->program.ops;
     apr_op_args args;
 
     to->input_is_glu = end == APR_PROMPT_GLU;
     to->addend_is_unscaled = end == APR_PROMPT_UNSCALED;
     if (step->norm >= 0) {
-        APR_TRY(apr_session_bind_op(s, b, at, &s->program.ops[step->norm], &args, err));
+        APR_TRY(bind_op(r, step->norm, &args, err));
         to->has_norm = true;
         to->norm = args.norm;
     }
     if (step->add < 0) return APR_OK;
-    APR_TRY(apr_session_bind_op(s, b, at, &s->program.ops[step->add], &args, err));
-    const bool is_first = to->addend_is_unscaled && s->program.ops[before->linears[0]].out == s->program.ops[step->add].in[0];
+    APR_TRY(bind_op(r, step->add, &args, err));
+    const bool is_first = to->addend_is_unscaled && ops[before->linears[0]].out == ops[step->add].in[0];
     to->has_sum = true;
     to->residual = is_first ? args.add.b : args.add.a;
     to->addend = is_first ? args.add.a : args.add.b;
@@ -762,66 +665,83 @@ static apr_status bind_prompt_inputs(apr_session *s, const apr_session_batch *b,
     return APR_OK;
 }
 
-static apr_status run_prompt(apr_session *s, const apr_session_batch *b, const apr_session_place *at, apr_fused *step,
-                             const apr_fused *before, apr_error *err)
+static apr_status run_prompt(const running *r, apr_fused *step, apr_error *err)
 {
     apr_prompt_args to = {.n_parts = step->n_linears, .epilogue = prompt_epilogue_of(step)};
     apr_op_args args;
 
-    APR_TRY(bind_prompt_inputs(s, b, at, step, before, &to, err));
+    APR_TRY(bind_prompt_inputs(r, step, &to, err));
     for (int k = 0; k < step->n_linears; k++) {
-        APR_TRY(apr_session_bind_op(s, b, at, &s->program.ops[step->linears[k]], &args, err));
+        APR_TRY(bind_op(r, step->linears[k], &args, err));
         to.parts[k] = args.linear;
     }
     if (step->glu >= 0) {
-        APR_TRY(apr_session_bind_op(s, b, at, &s->program.ops[step->glu], &args, err));
+        APR_TRY(bind_op(r, step->glu, &args, err));
         to.glu = args.glu;
         to.row_sums = step->row_sums;
     }
-    if (step->store >= 0) APR_TRY(bind_qkv_epilogue(s, b, at, step, &to.qkv, err));
-    return s->options.cuda->prompt(at->device, &to, err);
-}
-
-static const apr_fused *prompt_before(const apr_session_place *at, const apr_fused *step)
-{
-    return step > at->prompt.steps && step[-1].kind == APR_FUSED_PROMPT ? step - 1 : NULL;
+    if (step->store >= 0) APR_TRY(bind_qkv_epilogue(r, step, &to.qkv, err));
+    return r->s->options.cuda->prompt(r->at->device, &to, err);
 }
 
 /* --- running the steps of a token, of rows or of a prompt --- */
 
-static apr_status run_step(apr_session *s, const apr_session_batch *b, const apr_session_place *at, const apr_fusion *fusion,
-                           apr_fused *step, apr_error *err)
+typedef apr_status (*run_fn)(const running *r, apr_fused *step, apr_error *err);
+
+/* Of a token, of rows, of a prompt. NULL: there are no such steps. */
+static const run_fn runs[APR_FUSED_KINDS][APR_FUSED_BATCHES] = {
+    [APR_FUSED_OPERATION] = {run_operation, run_operation, run_operation},
+    [APR_FUSED_INPUTS] = {token_run_inputs, rows_run_inputs, NULL},
+    [APR_FUSED_PRODUCTS] = {token_run_products, rows_run_products, NULL},
+    [APR_FUSED_QKV_EPILOGUE] = {run_qkv_epilogue, run_qkv_epilogue, NULL},
+    [APR_FUSED_ATTEND] = {token_run_attend, rows_run_attend, NULL},
+    [APR_FUSED_LATENT_QUERY] = {run_latent_query, run_latent_query, run_latent_query},
+    [APR_FUSED_LATENT_STORE] = {run_latent_store, run_latent_store, run_latent_store},
+    [APR_FUSED_EXPERTS] = {token_run_experts, rows_run_experts, NULL},
+    [APR_FUSED_PROMPT] = {NULL, NULL, run_prompt},
+};
+
+static apr_status run_step(const running *r, apr_fused *step, apr_error *err)
 {
-    const bool is_rows = s->positions != NULL && fusion == &at->fusion;
     const bool is_product = step->kind == APR_FUSED_OPERATION || step->kind == APR_FUSED_PRODUCTS || step->kind == APR_FUSED_EXPERTS ||
                             step->kind == APR_FUSED_LATENT_QUERY;
-
-    if (s->only_products && !is_product) return APR_OK;
-    switch (step->kind) {
-    case APR_FUSED_OPERATION:
-        return is_rows ? rows_run_operation(s, b, at, step, err) : apr_session_run_op(s, b, &s->program.ops[step->op], err);
-    case APR_FUSED_INPUTS:
-        if (is_rows && is_part_of_experts(s, at, step)) return APR_OK;
-        return is_rows ? rows_run_inputs(s, b, at, step, step->value, err) : token_run_inputs(s, at, step, err);
-    case APR_FUSED_PRODUCTS: return is_rows ? rows_run_products(s, b, at, step, err) : token_run_products(s, at, step, err);
-    case APR_FUSED_QKV_EPILOGUE: return is_rows && is_part_of_products(s, at, step) ? APR_OK : run_qkv_epilogue(s, b, at, step, err);
-    case APR_FUSED_ATTEND: return is_rows ? rows_run_attend(s, b, at, step, err) : token_run_attend(s, b, at, step, err);
-    case APR_FUSED_LATENT_QUERY: return run_latent_query(s, b, at, fusion, step, err);
-    case APR_FUSED_LATENT_STORE: return run_latent_store(s, b, at, fusion, step, err);
-    case APR_FUSED_EXPERTS: return run_experts(s, b, at, step, err); /* only of tokens */
-    case APR_FUSED_PROMPT: return run_prompt(s, b, at, step, prompt_before(at, step), err);
-    }
-    return APR_OK;
+    return r->s->only_products && !is_product ? APR_OK : runs[step->kind][r->fusion->batch](r, step, err);
 }
 
-/* Without logits also what only they need is left out. */
-static apr_status run_steps(apr_session *s, const apr_session_batch *b, const apr_session_place *at, const apr_fusion *fusion, bool logits,
+/* A value of a prompt's step that its operations leave in memory. */
+static apr_status store_kept_of(const running *r, const apr_kept *kept, const apr_fused *step, apr_error *err)
+{
+    const int op = step->kind == APR_FUSED_OPERATION ? step->op : step->kind == APR_FUSED_PROMPT ? step->add : -1;
+    return op >= 0 ? apr_session_store_kept(r->s, r->b, kept, r->s->program.ops[op].out, err) : APR_OK;
+}
+
+/* The first step of an evaluation that begins with some kept values; it may lack its sum, and is run then. */
+static apr_status begin_steps(const running *r, const apr_kept *kept, size_t *first, apr_error *err)
+{
+    *first = 0;
+    if (kept == NULL || kept->begin == 0) return APR_OK;
+    *first = apr_session_prompt_step(r->at, kept->begin);
+    if (!apr_session_begins_after_sum(&r->fusion->steps[*first], kept->begin)) return APR_OK;
+    apr_fused rest = r->fusion->steps[(*first)++];
+    rest.add = rest.before = -1;
+    return run_prompt(r, &rest, err);
+}
+
+/* Without logits also what only they need is left out. kept: values of a prompt that are kept, or that it begins with; NULL: none. */
+static apr_status run_steps(apr_session *s, const apr_session_batch *b, const apr_fusion *fusion, bool logits, const apr_kept *kept,
                             apr_error *err)
 {
-    for (size_t i = 0; i < fusion->n_steps; i++) {
+    const running r = {s, b, &s->places[0], fusion};
+    size_t i;
+
+    APR_TRY(begin_steps(&r, kept, &i, err));
+    for (; i < fusion->n_steps; i++) {
         apr_fused *const step = &fusion->steps[i];
         const bool is_any = step->op >= 0 || step->n_linears > 0;
-        if (logits || !is_any || !makes_logits(s, first_op(s, step))) APR_TRY(run_step(s, b, at, fusion, step, err));
+        i += step->with_next;
+        if (!logits && is_any && makes_logits(s, first_op(s, step))) continue;
+        APR_TRY(run_step(&r, step, err));
+        APR_TRY(store_kept_of(&r, kept, step, err));
     }
     return APR_OK;
 }
@@ -829,7 +749,7 @@ static apr_status run_steps(apr_session *s, const apr_session_batch *b, const ap
 /* Runs the steps of a token, or with exact products all operations one by one, those of the logits last. */
 static apr_status run_token(apr_session *s, const apr_session_batch *b, const apr_session_place *at, apr_error *err)
 {
-    if (at->fusion.n_steps > 0 && !s->exact) return run_steps(s, b, at, &at->fusion, true, err);
+    if (at->fusion.n_steps > 0 && !s->exact) return run_steps(s, b, &at->fusion, true, NULL, err);
     for (int logits = 0; logits < 2; logits++)
         for (size_t i = 0; i < s->program.n_ops; i++)
             if (makes_logits(s, &s->program.ops[i]) == (logits == 1)) APR_TRY(apr_session_run_op(s, b, &s->program.ops[i], err));
@@ -846,7 +766,7 @@ static bool may_fuse_batch(const apr_session *s, const apr_session_batch *b, con
 
 static apr_status run_fused_batch(apr_session *s, const apr_session_batch *b, const apr_session_place *at, apr_error *err)
 {
-    APR_TRY(run_steps(s, b, at, &at->fusion, false, err));
+    APR_TRY(run_steps(s, b, &at->fusion, false, NULL, err));
     return apr_session_run_op(s, b, &s->program.ops[at->logits_norm], err);
 }
 
@@ -928,34 +848,6 @@ static apr_status copy_tap(apr_session *s, const apr_session_batch *b, int value
                              (size_t)(b->n_tokens * v->width) * sizeof *hidden, err);
 }
 
-/* The values of a prompt's step that its operations leave in memory. */
-static apr_status store_kept_of(const apr_session *s, const apr_session_batch *b, const apr_kept *kept, const apr_fused *step,
-                                apr_error *err)
-{
-    const int op = step->kind == APR_FUSED_OPERATION ? step->op : step->kind == APR_FUSED_PROMPT ? step->add : -1;
-    return op >= 0 ? apr_session_store_kept(s, b, kept, s->program.ops[op].out, err) : APR_OK;
-}
-
-/* Runs the steps of a prompt, and keeps values; or begins with some that are kept, where the first step may lack its sum. */
-static apr_status run_prompt_steps(apr_session *s, const apr_session_batch *b, const apr_kept *kept, apr_error *err)
-{
-    const apr_session_place *const at = &s->places[0];
-    size_t i = kept->begin > 0 ? apr_session_prompt_step(at, kept->begin) : 0;
-
-    if (kept->begin > 0 && apr_session_begins_after_sum(&at->prompt.steps[i], kept->begin)) {
-        apr_fused rest = at->prompt.steps[i++];
-        rest.add = -1;
-        APR_TRY(run_prompt(s, b, at, &rest, NULL, err));
-    }
-    for (; i < at->prompt.n_steps; i++) {
-        apr_fused *const step = &at->prompt.steps[i];
-        if (step->op >= 0 && makes_logits(s, &s->program.ops[step->op])) continue;
-        APR_TRY(run_step(s, b, at, &at->prompt, step, err));
-        APR_TRY(store_kept_of(s, b, kept, step, err));
-    }
-    return APR_OK;
-}
-
 /* Runs everything except the logits, operation by operation. */
 static apr_status run_in_order(apr_session *s, const apr_session_batch *b, const apr_eval_output *out, apr_error *err)
 {
@@ -978,9 +870,8 @@ apr_status apr_session_run_batch(apr_session *s, const apr_session_batch *b, con
 
     *logits = is_token || is_rows;
     if (is_token) return run_token(s, b, at, err);
-    if (is_rows) return run_steps(s, b, at, &at->fusion, true, err);
+    if (is_rows) return run_steps(s, b, &at->fusion, true, NULL, err);
     if (may_fuse_batch(s, b, at, out)) return run_fused_batch(s, b, at, err);
     APR_TRY(apr_session_load_kept(s, b, out->kept, err));
-    if (!uses_prompt_steps(s, b, out)) return run_in_order(s, b, out, err);
-    return out->kept != NULL ? run_prompt_steps(s, b, out->kept, err) : run_steps(s, b, at, &at->prompt, false, err);
+    return uses_prompt_steps(s, b, out) ? run_steps(s, b, &at->prompt, false, out->kept, err) : run_in_order(s, b, out, err);
 }

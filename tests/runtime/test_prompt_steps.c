@@ -35,7 +35,8 @@ static apr_fusion find(const apr_program *p, bool biases, bool qkv_epilogues)
     assert_true(offsets != NULL && takes != NULL);
     for (size_t i = 0; i < p->n_weights; i++) offsets[i] = biases || !p->weights[i].optional ? 0 : -1;
     for (size_t i = 0; i < p->n_ops; i++) takes[i] = takes_of(p, i, offsets, qkv_epilogues);
-    assert_int_equal(apr_fuse(&fusion, p, &(apr_fusible){takes, offsets, true}, NULL), APR_OK);
+    assert_int_equal(apr_fuse(&fusion, p, &(apr_fusible){.takes = takes, .vector_offsets = offsets, .batch = APR_FUSED_OF_PROMPT}, NULL),
+                     APR_OK);
     free(offsets);
     free(takes);
     return fusion;
