@@ -57,10 +57,11 @@ typedef enum {
     APR_BIAS_QKV_WHEN_STATED /* attention_bias: q, k and v */
 } apr_bias_rule;
 
-/* The name of a field of APR_HPARAM_LIST or APR_HFLAG_LIST in this family's config.json. Of several spellings of a field the first is
+/* The name of a field in this family's config.json. Of several spellings of a field the first is
  * written ("": the field is not written). A key that spells one field here is not read as the field that usually has that key. */
 typedef struct apr_spelling {
-    const char *field, *hf_key; /* "num_experts", "num_local_experts" */
+    apr_field field;
+    const char *hf_key; /* APR_FIELD(num_experts), "num_local_experts" */
 } apr_spelling;
 
 /* The values of a string field of config.json that this family computes; any other value is refused. */

@@ -23,29 +23,35 @@ double apr_family_default(const apr_family_config *config, const apr_hparam_fiel
     return value != 0 ? value : apr_hparam_number(&config->defaults, field);
 }
 
-const char *apr_family_hf_key(const apr_family_config *config, const char *field, const char *usual)
+static const char *usual_key(apr_field field)
 {
-    for (size_t i = 0; config != NULL && i < APR_MAX_SPELLINGS && config->spellings[i].field != NULL; i++)
-        if (strcmp(config->spellings[i].field, field) == 0) return config->spellings[i].hf_key;
-    return usual;
+    return field < APR_FIRST_FLAG ? apr_hparam_fields[field - APR_FIRST_NUMBER].hf_key : apr_hflag_fields[field - APR_FIRST_FLAG].hf_key;
 }
 
-bool apr_family_key_is_taken(const apr_family_config *config, const char *field, const char *hf_key)
+const char *apr_family_hf_key(const apr_family_config *config, apr_field field)
 {
-    for (size_t i = 0; config != NULL && i < APR_MAX_SPELLINGS && config->spellings[i].field != NULL; i++)
-        if (strcmp(config->spellings[i].hf_key, hf_key) == 0 && strcmp(config->spellings[i].field, field) != 0) return true;
+    for (size_t i = 0; i < APR_MAX_SPELLINGS && config->spellings[i].field != APR_NO_FIELD; i++)
+        if (config->spellings[i].field == field) return config->spellings[i].hf_key;
+    return usual_key(field);
+}
+
+bool apr_family_key_is_taken(const apr_family_config *config, apr_field field, const char *hf_key)
+{
+    for (size_t i = 0; config != NULL && i < APR_MAX_SPELLINGS && config->spellings[i].field != APR_NO_FIELD; i++)
+        if (strcmp(config->spellings[i].hf_key, hf_key) == 0 && config->spellings[i].field != field) return true;
     return false;
 }
 
 /* The key that a field of the tables has in this file: the family's spelling, or the usual one. A key that is not null is preferred.
  * NULL: none is there. */
-static const char *key_of(const reading *r, const char *field, const char *usual)
+static const char *key_of(const reading *r, apr_field field)
 {
+    const char *const usual = usual_key(field);
     const char *keys[APR_MAX_SPELLINGS + 1], *stated = NULL;
     size_t n = 0;
 
-    for (size_t i = 0; r->spec != NULL && i < APR_MAX_SPELLINGS && r->spec->spellings[i].field != NULL; i++)
-        if (strcmp(r->spec->spellings[i].field, field) == 0) keys[n++] = r->spec->spellings[i].hf_key;
+    for (size_t i = 0; r->spec != NULL && i < APR_MAX_SPELLINGS && r->spec->spellings[i].field != APR_NO_FIELD; i++)
+        if (r->spec->spellings[i].field == field) keys[n++] = r->spec->spellings[i].hf_key;
     if (!apr_family_key_is_taken(r->spec, field, usual)) keys[n++] = usual;
     for (size_t i = 0; i < n; i++) {
         if (keys[i][0] == '\0') continue;
@@ -80,7 +86,7 @@ static apr_status read_numbers(const reading *r)
 {
     for (size_t i = 0; i < apr_n_hparam_fields; i++) {
         const apr_hparam_field *const field = &apr_hparam_fields[i];
-        const char *const key = key_of(r, field->name, field->hf_key);
+        const char *const key = key_of(r, (apr_field)(APR_FIRST_NUMBER + i));
         if (key == NULL) take_default(r, field);
         else if (field->is_int) APR_TRY(apr_config_int(r, key, apr_hparam_int(r->h, field)));
         else APR_TRY(apr_config_real(r, apr_config_find(r, key), key, apr_hparam_real(r->h, field)));
@@ -105,9 +111,8 @@ static apr_status read_aliases(const reading *r)
 static apr_status read_flags(const reading *r)
 {
     for (size_t i = 0; i < apr_n_hflag_fields; i++) {
-        const apr_hflag_field *const field = &apr_hflag_fields[i];
-        bool *const flag = apr_hflag(r->h, field);
-        const char *const key = key_of(r, field->name, field->hf_key);
+        bool *const flag = apr_hflag(r->h, &apr_hflag_fields[i]);
+        const char *const key = key_of(r, (apr_field)(APR_FIRST_FLAG + i));
         *flag = key == NULL && r->spec != NULL && apr_flags_have(r->spec->flags_on, i);
         if (key != NULL) APR_TRY(apr_config_bool(r, key, flag));
         *flag |= r->spec != NULL && apr_flags_have(r->spec->flags_always, i);
@@ -246,10 +251,9 @@ bool apr_hf_config_ties(const apr_attachment *config)
 /* True: an earlier field has the same key and is written. */
 static bool is_written(const apr_hparams *h, const apr_family_config *f, size_t n_fields, const char *key)
 {
-    for (size_t i = 0; i < n_fields; i++) {
-        const apr_hparam_field *const field = &apr_hparam_fields[i];
-        if (apr_hparam_number(h, field) > 0 && strcmp(apr_family_hf_key(f, field->name, field->hf_key), key) == 0) return true;
-    }
+    for (size_t i = 0; i < n_fields; i++)
+        if (apr_hparam_number(h, &apr_hparam_fields[i]) > 0 && strcmp(apr_family_hf_key(f, (apr_field)(APR_FIRST_NUMBER + i)), key) == 0)
+            return true;
     return false;
 }
 
@@ -289,7 +293,7 @@ static void put_numbers(apr_json_text *out, const apr_hparams *h, const apr_fami
     if (copy.intermediate_size == 0 && f->ff_is_expert) copy.intermediate_size = copy.moe_intermediate_size;
     for (size_t i = 0; i < apr_n_hparam_fields; i++) {
         const apr_hparam_field *const field = &apr_hparam_fields[i];
-        const char *const key = apr_family_hf_key(f, field->name, field->hf_key);
+        const char *const key = apr_family_hf_key(f, (apr_field)(APR_FIRST_NUMBER + i));
         const double value = apr_hparam_number(&copy, field);
         if (key[0] == '\0' || is_written(&copy, f, i, key)) continue;
         if (value <= 0 && apr_family_default(f, field) > 0) deny_default(out, field, key, h);
@@ -302,7 +306,7 @@ static void put_numbers(apr_json_text *out, const apr_hparams *h, const apr_fami
 static bool is_flag_written(const apr_family_config *f, size_t n_fields, const char *key)
 {
     for (size_t i = 0; i < n_fields; i++)
-        if (strcmp(apr_family_hf_key(f, apr_hflag_fields[i].name, apr_hflag_fields[i].hf_key), key) == 0) return true;
+        if (strcmp(apr_family_hf_key(f, (apr_field)(APR_FIRST_FLAG + i)), key) == 0) return true;
     return false;
 }
 
@@ -312,9 +316,8 @@ static void put_flags(apr_json_text *out, const apr_hparams *h, const apr_family
     const apr_flags always = APR_FLAG(tie_word_embeddings) | APR_FLAG(attention_bias);
 
     for (size_t i = 0; i < apr_n_hflag_fields; i++) {
-        const apr_hflag_field *const field = &apr_hflag_fields[i];
-        const char *const key = apr_family_hf_key(f, field->name, field->hf_key);
-        const bool is_of_experts = i == APR_FLAG_AT(norm_topk_prob), value = apr_hflag_get(h, field);
+        const char *const key = apr_family_hf_key(f, (apr_field)(APR_FIRST_FLAG + i));
+        const bool is_of_experts = i == APR_FLAG_AT(norm_topk_prob), value = apr_hflag_get(h, &apr_hflag_fields[i]);
         const bool is_said = value || apr_flags_have(always | f->flags_on, i);
         if (key[0] == '\0' || is_flag_written(f, i, key)) continue;
         if (is_of_experts ? h->num_experts > 0 : is_said) apr_json_bool(out, key, value);

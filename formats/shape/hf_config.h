@@ -17,10 +17,10 @@ char *apr_hf_config_make(const apr_model *model);
 
 /* The class's default for an absent number; 0: none. `config` may be NULL. */
 double apr_family_default(const apr_family_config *config, const apr_hparam_field *field);
-/* The key of a field in a config.json that is written: the family's spelling, else `usual`. config may be NULL. */
-const char *apr_family_hf_key(const apr_family_config *config, const char *field, const char *usual);
+/* The key of a field in a config.json that is written: the family's first spelling, else that of the field's list. */
+const char *apr_family_hf_key(const apr_family_config *config, apr_field field);
 /* Is `hf_key` one of the family's spellings of a field other than `field`? */
-bool apr_family_key_is_taken(const apr_family_config *config, const char *field, const char *hf_key);
+bool apr_family_key_is_taken(const apr_family_config *config, apr_field field, const char *hf_key);
 
 /* If the model's bias tensors are not those that transformers' class has with these hyperparameters: a clause that names one, in the arena.
  * NULL: they agree, or the family is unknown. With want_all, biases that are missing while others of their group exist also count. */

@@ -298,7 +298,7 @@ static bool is_neutral(const apr_config_reading *r, const apr_family_config *f, 
 /* True: a hyperparameter is read from this field in this family. */
 static bool is_spelling(const apr_family_config *f, const char *field)
 {
-    for (size_t i = 0; i < APR_MAX_SPELLINGS && f->spellings[i].field != NULL; i++)
+    for (size_t i = 0; i < APR_MAX_SPELLINGS && f->spellings[i].field != APR_NO_FIELD; i++)
         if (strcmp(f->spellings[i].hf_key, field) == 0) return true;
     return false;
 }

@@ -12,13 +12,13 @@ static const apr_tensor_rule indexer[] = {
 };
 
 #define COMPUTES APR_LATENT_FIELDS, "index_topk"
-#define SPELLINGS                                                                                    \
-    {                                                                                                \
-        {"num_experts", "n_routed_experts"}, {"num_experts", "num_local_experts"}, {"head_dim", ""}, \
-            {"num_nextn_layers", "num_nextn_predict_layers"},                                        \
-        {                                                                                            \
-            "num_nextn_layers", "num_mtp_layers"                                                     \
-        }                                                                                            \
+#define SPELLINGS                                                                                                               \
+    {                                                                                                                           \
+        {APR_FIELD(num_experts), "n_routed_experts"}, {APR_FIELD(num_experts), "num_local_experts"}, {APR_FIELD(head_dim), ""}, \
+            {APR_FIELD(num_nextn_layers), "num_nextn_predict_layers"},                                                          \
+        {                                                                                                                       \
+            APR_FIELD(num_nextn_layers), "num_mtp_layers"                                                                       \
+        }                                                                                                                       \
     }
 #define LAYER_TYPES "indexed_attention", "full_attention"
 

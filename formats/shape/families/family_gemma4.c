@@ -116,7 +116,7 @@ static const apr_family_config gemma4 = {
     .activation_key = "hidden_activation",
     .window = APR_WINDOW_PATTERN,
     .attention_bias = APR_BIAS_WHEN_STATED,
-    .spellings = {{"num_experts_per_tok", "top_k_experts"}},
+    .spellings = {{APR_FIELD(num_experts_per_tok), "top_k_experts"}},
     .local_rope = true,
     .computes = APR_NAMES("hidden_act", "final_logit_softcapping", "rope_local_base_freq", "num_kv_shared_layers", "per_layer_config",
                           "hidden_size_per_layer_input", "enable_moe_block", "attention_k_eq_v", "use_double_wide_mlp"),

@@ -36,10 +36,11 @@ const apr_family apr_family_glm4 = {.name = "glm4",
 
 #define EXPERT_FIELDS "n_group", "routed_scaling_factor", "first_k_dense_replace", "mlp_layer_types", "n_shared_experts"
 
-#define EXPERT_SPELLINGS                                                                                                         \
-    {"num_experts", "n_routed_experts"}, {"num_experts", "num_local_experts"}, {"num_nextn_layers", "num_nextn_predict_layers"}, \
-    {                                                                                                                            \
-        "num_nextn_layers", "num_mtp_layers"                                                                                     \
+#define EXPERT_SPELLINGS                                                                         \
+    {APR_FIELD(num_experts), "n_routed_experts"}, {APR_FIELD(num_experts), "num_local_experts"}, \
+        {APR_FIELD(num_nextn_layers), "num_nextn_predict_layers"},                               \
+    {                                                                                            \
+        APR_FIELD(num_nextn_layers), "num_mtp_layers"                                            \
     }
 
 static const apr_family_config glm4_moe = {.activation = "silu",
@@ -78,7 +79,7 @@ const apr_family apr_family_glm4_moe = {
 
 static const apr_family_config glm4_moe_lite = {.activation = "silu",
                                                 EXPERTS,
-                                                .spellings = {EXPERT_SPELLINGS, {"head_dim", ""}},
+                                                .spellings = {EXPERT_SPELLINGS, {APR_FIELD(head_dim), ""}},
                                                 .computes = APR_NAMES(EXPERT_FIELDS, "kv_lora_rank", "q_lora_rank"),
                                                 .refuses = APR_NAMES("attention_bias"),
                                                 .requires = APR_NAMES("rope_interleave"),
@@ -164,7 +165,7 @@ static const apr_family_config dots1 = {
     .experts = APR_EXPERTS_AFTER_DENSE,
     .dense_key = "first_k_dense_replace",
     .attention_bias = APR_BIAS_WHEN_STATED,
-    .spellings = {EXPERT_SPELLINGS, {"use_qk_norm", ""}},
+    .spellings = {EXPERT_SPELLINGS, {APR_FIELD(use_qk_norm), ""}},
     .accepts = {{"scoring_func", APR_NAMES("sigmoid", "noaux_tc")}, {"topk_method", APR_NAMES("noaux_tc")}},
     .computes = APR_NAMES(EXPERT_FIELDS, "use_qk_norm"),
     .flags_always = APR_FLAG(use_qk_norm),

@@ -45,7 +45,7 @@ static const apr_family_rope rope = {
 static const apr_family_config config = {.activation = "silu",
                                          .window = APR_WINDOW_EVEN,
                                          .attention_bias = APR_BIAS_WHEN_STATED,
-                                         .spellings = {{"num_experts", "num_local_experts"}},
+                                         .spellings = {{APR_FIELD(num_experts), "num_local_experts"}},
                                          .ff_is_expert = true,
                                          .flags_on = APR_FLAG(attention_bias),
                                          .num_kv_heads = 8,

@@ -15,10 +15,10 @@ static const apr_tensor_rule tensors[] = {
 
 static const apr_family_config hunyuan_v1_moe = {.activation = "silu",
                                                  .attention_bias = APR_BIAS_WHEN_STATED,
-                                                 .spellings = {{"num_experts_per_tok", "moe_topk"},
-                                                               {"num_shared_experts", "num_shared_expert"},
-                                                               {"head_dim", "head_dim"},
-                                                               {"head_dim", "attention_head_dim"}},
+                                                 .spellings = {{APR_FIELD(num_experts_per_tok), "moe_topk"},
+                                                               {APR_FIELD(num_shared_experts), "num_shared_expert"},
+                                                               {APR_FIELD(head_dim), "head_dim"},
+                                                               {APR_FIELD(head_dim), "attention_head_dim"}},
                                                  .ff_is_expert = true,
                                                  .computes = APR_NAMES("alpha"),
                                                  .requires = APR_NAMES("use_qk_norm", "use_mixed_mlp_moe"),
@@ -57,15 +57,16 @@ static apr_status settle_one_expert(const apr_config_reading *r)
     return APR_OK;
 }
 
-static const apr_family_config hunyuan_v1_dense = {.activation = "silu",
-                                                   .attention_bias = APR_BIAS_WHEN_STATED,
-                                                   .spellings = {{"head_dim", "head_dim"}, {"head_dim", "attention_head_dim"}},
-                                                   .computes = APR_NAMES("alpha"),
-                                                   .requires = APR_NAMES("use_qk_norm"),
-                                                   .settle = settle_one_expert,
-                                                   .max_position_embeddings = 2048,
-                                                   .rms_norm_eps = 1e-5,
-                                                   .defaults = {.num_heads = 32, .intermediate_size = 11008, .vocab_size = 290943}};
+static const apr_family_config hunyuan_v1_dense = {
+    .activation = "silu",
+    .attention_bias = APR_BIAS_WHEN_STATED,
+    .spellings = {{APR_FIELD(head_dim), "head_dim"}, {APR_FIELD(head_dim), "attention_head_dim"}},
+    .computes = APR_NAMES("alpha"),
+    .requires = APR_NAMES("use_qk_norm"),
+    .settle = settle_one_expert,
+    .max_position_embeddings = 2048,
+    .rms_norm_eps = 1e-5,
+    .defaults = {.num_heads = 32, .intermediate_size = 11008, .vocab_size = 290943}};
 
 const apr_family apr_family_hunyuan_v1_dense = {
     .name = "hunyuan_v1_dense",
@@ -103,11 +104,11 @@ static const apr_family_config hy_v3 = {
     .dense_key = "first_k_dense_replace",
     .n_dense = 1,
     .attention_bias = APR_BIAS_WHEN_STATED,
-    .spellings = {{"num_experts", "num_experts"},
-                  {"num_experts", "num_local_experts"},
-                  {"num_shared_experts", "num_shared_experts"},
-                  {"routed_scaling_factor", "router_scaling_factor"},
-                  {"use_qk_norm", ""}},
+    .spellings = {{APR_FIELD(num_experts), "num_experts"},
+                  {APR_FIELD(num_experts), "num_local_experts"},
+                  {APR_FIELD(num_shared_experts), "num_shared_experts"},
+                  {APR_FIELD(routed_scaling_factor), "router_scaling_factor"},
+                  {APR_FIELD(use_qk_norm), ""}},
     .computes = APR_NAMES("first_k_dense_replace", "mlp_layer_types", "qk_norm", "use_qk_norm", "enable_moe_fp32_combine"),
     .requires = APR_NAMES("route_norm"),
     .flags_always = APR_FLAG(norm_topk_prob) | APR_FLAG(use_qk_norm),

@@ -42,10 +42,11 @@ static const apr_tensor_form forms[] = {
     .activation = "silu", .activation_key = "", .layer_types = APR_NAMES("full_attention", "conv"), .num_kv_heads = 8, \
     .max_position_embeddings = 128000, .rms_norm_eps = 1e-5, .rope_theta = 1e6
 
-#define SPELLINGS                                                                                                             \
-    {"rms_norm_eps", "norm_eps"}, {"linear_conv_kernel_dim", "conv_L_cache"}, {"tie_word_embeddings", "tie_word_embeddings"}, \
-    {                                                                                                                         \
-        "tie_word_embeddings", "tie_embedding"                                                                                \
+#define SPELLINGS                                                                               \
+    {APR_FIELD(rms_norm_eps), "norm_eps"}, {APR_FIELD(linear_conv_kernel_dim), "conv_L_cache"}, \
+        {APR_FIELD(tie_word_embeddings), "tie_word_embeddings"},                                \
+    {                                                                                           \
+        APR_FIELD(tie_word_embeddings), "tie_embedding"                                         \
     }
 #define IN_GGUF .spellings = {{APR_KEY(linear_conv_kernel_dim), "shortconv.l_cache"}}
 

@@ -45,17 +45,19 @@ const apr_family apr_family_mistral = {.name = "mistral", .types = {{"mistral", 
 #define LLAMA_KEYS "partial_rotary_factor", "sliding_window", "layer_types", "num_local_experts", "num_experts", "use_sliding_window"
 
 /* Its own code calls the biases qkv_bias and bias. */
-static const apr_family_config internlm3 = {
-    .activation = "silu",
-    .attention_bias = APR_BIAS_WHEN_STATED,
-    .mlp_bias = APR_BIAS_WHEN_STATED,
-    .spellings = {{"attention_bias", "attention_bias"}, {"attention_bias", "qkv_bias"}, {"mlp_bias", "mlp_bias"}, {"mlp_bias", "bias"}},
-    .computes = APR_NAMES("mlp_bias"),
-    .refuses = APR_NAMES(LLAMA_KEYS),
-    .num_kv_heads = 2,
-    .head_dim = 128,
-    .max_position_embeddings = 32768,
-    .rms_norm_eps = 1e-5};
+static const apr_family_config internlm3 = {.activation = "silu",
+                                            .attention_bias = APR_BIAS_WHEN_STATED,
+                                            .mlp_bias = APR_BIAS_WHEN_STATED,
+                                            .spellings = {{APR_FIELD(attention_bias), "attention_bias"},
+                                                          {APR_FIELD(attention_bias), "qkv_bias"},
+                                                          {APR_FIELD(mlp_bias), "mlp_bias"},
+                                                          {APR_FIELD(mlp_bias), "bias"}},
+                                            .computes = APR_NAMES("mlp_bias"),
+                                            .refuses = APR_NAMES(LLAMA_KEYS),
+                                            .num_kv_heads = 2,
+                                            .head_dim = 128,
+                                            .max_position_embeddings = 32768,
+                                            .rms_norm_eps = 1e-5};
 
 const apr_family apr_family_internlm3 = {
     .name = "internlm3", .types = {{"internlm3", "InternLM3ForCausalLM"}}, .config = &internlm3, COMMON};
@@ -100,7 +102,7 @@ const apr_family apr_family_arcee = {
 static const apr_family_config mixtral = {
     .activation = "silu",
     .window = APR_WINDOW_ALL,
-    .spellings = {{"num_experts", "num_local_experts"}},
+    .spellings = {{APR_FIELD(num_experts), "num_local_experts"}},
     .ff_is_expert = true,
     .flags_always = APR_FLAG(norm_topk_prob),
     .refuses = APR_NAMES("attention_bias", "layer_types"),

@@ -50,13 +50,13 @@ static const apr_family_config mamba2 = {.activation = "silu",
                                          .layer_types = APR_NAMES("mamba"),
                                          .mamba = true,
                                          .positions = APR_POSITIONS_NOWHERE,
-                                         .spellings = {{"rms_norm_eps", "layer_norm_epsilon"},
-                                                       {"linear_num_value_heads", "num_heads"},
-                                                       {"linear_value_head_dim", "head_dim"},
-                                                       {"linear_num_key_heads", "n_groups"},
-                                                       {"linear_key_head_dim", "state_size"},
-                                                       {"linear_conv_kernel_dim", "conv_kernel"},
-                                                       {"rope_theta", ""}},
+                                         .spellings = {{APR_FIELD(rms_norm_eps), "layer_norm_epsilon"},
+                                                       {APR_FIELD(linear_num_value_heads), "num_heads"},
+                                                       {APR_FIELD(linear_value_head_dim), "head_dim"},
+                                                       {APR_FIELD(linear_num_key_heads), "n_groups"},
+                                                       {APR_FIELD(linear_key_head_dim), "state_size"},
+                                                       {APR_FIELD(linear_conv_kernel_dim), "conv_kernel"},
+                                                       {APR_FIELD(rope_theta), ""}},
                                          .max_position_embeddings = 1 << 20,
                                          .rms_norm_eps = 1e-5,
                                          .defaults = {.vocab_size = 32768,
@@ -114,11 +114,11 @@ static const apr_tensor_rule bamba_tensors[] = {
     {L "self_attn.k_proj.bias", B "attn_k.bias", APR_TENSOR_ROLE_SMALL, {ROTATED(KV_HEADS)}},
 };
 
-#define MAMBA_SPELLINGS                                                                                                                \
-    {"linear_num_value_heads", "mamba_n_heads"}, {"linear_num_key_heads", "mamba_n_groups"}, {"linear_key_head_dim", "mamba_d_state"}, \
-        {"linear_value_head_dim", "mamba_d_head"},                                                                                     \
-    {                                                                                                                                  \
-        "linear_conv_kernel_dim", "mamba_d_conv"                                                                                       \
+#define MAMBA_SPELLINGS                                                                                        \
+    {APR_FIELD(linear_num_value_heads), "mamba_n_heads"}, {APR_FIELD(linear_num_key_heads), "mamba_n_groups"}, \
+        {APR_FIELD(linear_key_head_dim), "mamba_d_state"}, {APR_FIELD(linear_value_head_dim), "mamba_d_head"}, \
+    {                                                                                                          \
+        APR_FIELD(linear_conv_kernel_dim), "mamba_d_conv"                                                      \
     }
 #define MAMBA_DEFAULTS                                                                                                           \
     .num_heads = 32, .intermediate_size = 14336, .vocab_size = 128000, .linear_num_value_heads = 128, .linear_num_key_heads = 1, \
@@ -236,7 +236,7 @@ static const apr_family_config falcon_h1 = {.activation = "silu",
                                             .layer_types = APR_NAMES("full_attention", "hybrid"),
                                             .attention_bias = APR_BIAS_WHEN_STATED,
                                             .mlp_bias = APR_BIAS_WHEN_STATED,
-                                            .spellings = {MAMBA_SPELLINGS, {"logit_scale", "lm_head_multiplier"}},
+                                            .spellings = {MAMBA_SPELLINGS, {APR_FIELD(logit_scale), "lm_head_multiplier"}},
                                             .computes =
                                                 APR_NAMES("mlp_bias", "embedding_multiplier", "key_multiplier", "attention_in_multiplier",
                                                           "attention_out_multiplier", "mlp_multipliers", "ssm_multipliers",

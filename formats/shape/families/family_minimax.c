@@ -4,7 +4,7 @@
 
 static const apr_family_config minimax_m2 = {
     .activation = "silu",
-    .spellings = {{"num_experts", "num_local_experts"}, {"rotary_dim", "rotary_dim"}},
+    .spellings = {{APR_FIELD(num_experts), "num_local_experts"}, {APR_FIELD(rotary_dim), "rotary_dim"}},
     .ff_is_expert = true,
     .requires = APR_NAMES("use_qk_norm", "use_routing_bias"),
     .accepts = {{"scoring_func", APR_NAMES("sigmoid")}, {"qk_norm_type", APR_NAMES("per_layer")}},

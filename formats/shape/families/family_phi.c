@@ -56,17 +56,19 @@ static const apr_tensor_rule phi_tensors[] = {
     {L "mlp.fc2.bias", B "ffn_down.bias", APR_TENSOR_ROLE_SMALL},
 };
 
-static const apr_family_config phi = {
-    .activation = "gelu_pytorch_tanh",
-    .attention_bias = APR_BIAS_ALWAYS,
-    .mlp_bias = APR_BIAS_ALWAYS,
-    .spellings = {{"rms_norm_eps", "layer_norm_eps"}, {"use_qk_norm", "qk_layernorm"}, {"attention_bias", ""}, {"mlp_bias", ""}},
-    .computes = APR_NAMES("qk_layernorm"),
-    .flags_shown = APR_FLAG(use_qk_norm),
-    .max_position_embeddings = 2048,
-    .rms_norm_eps = 1e-5,
-    .partial_rotary_factor = 0.5,
-    .defaults = {.num_heads = 32, .intermediate_size = 8192, .vocab_size = 51200}};
+static const apr_family_config phi = {.activation = "gelu_pytorch_tanh",
+                                      .attention_bias = APR_BIAS_ALWAYS,
+                                      .mlp_bias = APR_BIAS_ALWAYS,
+                                      .spellings = {{APR_FIELD(rms_norm_eps), "layer_norm_eps"},
+                                                    {APR_FIELD(use_qk_norm), "qk_layernorm"},
+                                                    {APR_FIELD(attention_bias), ""},
+                                                    {APR_FIELD(mlp_bias), ""}},
+                                      .computes = APR_NAMES("qk_layernorm"),
+                                      .flags_shown = APR_FLAG(use_qk_norm),
+                                      .max_position_embeddings = 2048,
+                                      .rms_norm_eps = 1e-5,
+                                      .partial_rotary_factor = 0.5,
+                                      .defaults = {.num_heads = 32, .intermediate_size = 8192, .vocab_size = 51200}};
 
 const apr_family apr_family_phi = {
     .name = "phi",

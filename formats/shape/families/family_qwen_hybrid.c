@@ -206,13 +206,14 @@ static apr_status settle_kimi_layers(const apr_config_reading *r)
 #define LAYER_TYPES "full_attention", "linear_attention"
 #define LATENT \
     "kv_lora_rank", "q_lora_rank", "n_group", "routed_scaling_factor", "first_k_dense_replace", "mlp_layer_types", "num_shared_experts"
-#define SPELLINGS                                                                                                                       \
-    {"max_position_embeddings", "model_max_length"}, {"num_experts_per_tok", "num_experts_per_token"},                                  \
-        {"num_shared_experts", "num_shared_experts"}, {"num_expert_groups", "num_expert_group"}, {"norm_topk_prob", "moe_renormalize"}, \
-        {"linear_num_value_heads", "linear_num_heads"}, {"linear_value_head_dim", "linear_head_dim"}, {"linear_num_key_heads", ""},     \
-        {"linear_key_head_dim", ""},                                                                                                    \
-    {                                                                                                                                   \
-        "head_dim", ""                                                                                                                  \
+#define SPELLINGS                                                                                                        \
+    {APR_FIELD(max_position_embeddings), "model_max_length"}, {APR_FIELD(num_experts_per_tok), "num_experts_per_token"}, \
+        {APR_FIELD(num_shared_experts), "num_shared_experts"}, {APR_FIELD(num_expert_groups), "num_expert_group"},       \
+        {APR_FIELD(norm_topk_prob), "moe_renormalize"}, {APR_FIELD(linear_num_value_heads), "linear_num_heads"},         \
+        {APR_FIELD(linear_value_head_dim), "linear_head_dim"}, {APR_FIELD(linear_num_key_heads), ""},                    \
+        {APR_FIELD(linear_key_head_dim), ""},                                                                            \
+    {                                                                                                                    \
+        APR_FIELD(head_dim), ""                                                                                          \
     }
 
 static const apr_family_config kimi_linear = {.activation = "silu",
@@ -221,7 +222,7 @@ static const apr_family_config kimi_linear = {.activation = "silu",
                                               .experts = APR_EXPERTS_AFTER_DENSE,
                                               .dense_key = "first_k_dense_replace",
                                               .n_dense = 1,
-                                              .spellings = {SPELLINGS, {"max_position_embeddings", "max_position_embeddings"}},
+                                              .spellings = {SPELLINGS, {APR_FIELD(max_position_embeddings), "max_position_embeddings"}},
                                               .computes = APR_NAMES(LATENT, "mla_use_nope", "linear_attn_config"),
                                               .refuses = APR_NAMES("attention_bias"),
                                               .requires = APR_NAMES("mla_use_nope"),
@@ -338,40 +339,41 @@ static void put_bound(apr_json_text *out, const apr_hparams *h)
     if (h->kda_bound > 0.0) apr_json_real(out, "kda_lower_bound", -h->kda_bound);
 }
 
-static const apr_family_config bailing_hybrid = {
-    .activation = "silu",
-    .layer_types = APR_NAMES(LAYER_TYPES),
-    .experts = APR_EXPERTS_AFTER_DENSE,
-    .dense_key = "first_k_dense_replace",
-    .n_dense = 2,
-    .spellings = {SPELLINGS, {"num_nextn_layers", "num_nextn_predict_layers"}, {"linear_conv_kernel_dim", "short_conv_kernel_size"}},
-    .computes = APR_NAMES(LATENT, "kda_safe_gate", "kda_lower_bound", "layer_group_size"),
-    .refuses = APR_NAMES("attention_bias"),
-    .flags_on = APR_FLAG(norm_topk_prob),
-    .num_kv_heads = 32,
-    .max_position_embeddings = 262144,
-    .rms_norm_eps = 1e-6,
-    .rope_theta = 6e6,
-    .defaults = {.num_heads = 32,
-                 .intermediate_size = 6144,
-                 .vocab_size = 157184,
-                 .kv_lora_rank = 512,
-                 .qk_nope_head_dim = 128,
-                 .qk_rope_head_dim = 64,
-                 .v_head_dim = 128,
-                 .num_experts = 512,
-                 .num_experts_per_tok = 8,
-                 .moe_intermediate_size = 768,
-                 .num_shared_experts = 1,
-                 .num_expert_groups = 8,
-                 .num_expert_groups_used = 4,
-                 .routed_scaling_factor = 2.5,
-                 .linear_num_value_heads = 32,
-                 .linear_value_head_dim = 128,
-                 .linear_conv_kernel_dim = 4},
-    .settle = settle_ling,
-    .settle_layers = settle_ling_layers,
-    .put_own = put_bound};
+static const apr_family_config bailing_hybrid = {.activation = "silu",
+                                                 .layer_types = APR_NAMES(LAYER_TYPES),
+                                                 .experts = APR_EXPERTS_AFTER_DENSE,
+                                                 .dense_key = "first_k_dense_replace",
+                                                 .n_dense = 2,
+                                                 .spellings = {SPELLINGS,
+                                                               {APR_FIELD(num_nextn_layers), "num_nextn_predict_layers"},
+                                                               {APR_FIELD(linear_conv_kernel_dim), "short_conv_kernel_size"}},
+                                                 .computes = APR_NAMES(LATENT, "kda_safe_gate", "kda_lower_bound", "layer_group_size"),
+                                                 .refuses = APR_NAMES("attention_bias"),
+                                                 .flags_on = APR_FLAG(norm_topk_prob),
+                                                 .num_kv_heads = 32,
+                                                 .max_position_embeddings = 262144,
+                                                 .rms_norm_eps = 1e-6,
+                                                 .rope_theta = 6e6,
+                                                 .defaults = {.num_heads = 32,
+                                                              .intermediate_size = 6144,
+                                                              .vocab_size = 157184,
+                                                              .kv_lora_rank = 512,
+                                                              .qk_nope_head_dim = 128,
+                                                              .qk_rope_head_dim = 64,
+                                                              .v_head_dim = 128,
+                                                              .num_experts = 512,
+                                                              .num_experts_per_tok = 8,
+                                                              .moe_intermediate_size = 768,
+                                                              .num_shared_experts = 1,
+                                                              .num_expert_groups = 8,
+                                                              .num_expert_groups_used = 4,
+                                                              .routed_scaling_factor = 2.5,
+                                                              .linear_num_value_heads = 32,
+                                                              .linear_value_head_dim = 128,
+                                                              .linear_conv_kernel_dim = 4},
+                                                 .settle = settle_ling,
+                                                 .settle_layers = settle_ling_layers,
+                                                 .put_own = put_bound};
 
 /* llama.cpp has no architecture of it. */
 const apr_family apr_family_bailing_hybrid = {

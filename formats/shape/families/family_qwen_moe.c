@@ -40,9 +40,10 @@ const apr_family apr_family_qwen2_moe = {.name = "qwen2_moe",
 /* llama.cpp assumes it whatever the model states. */
 static const apr_hparams qwen3_moe_supposes = {.norm_topk_prob = true};
 
-#define QWEN3_WITH(more)                                                                                                         \
-    .attention_bias = APR_BIAS_WHEN_STATED, .spellings = {{"num_experts", "num_experts"}, {"num_experts", "num_local_experts"}}, \
-    .computes = APR_NAMES("qk_layernorm", "use_qk_norm", "qk_norm", "decoder_sparse_step", "mlp_only_layers", more),             \
+#define QWEN3_WITH(more)                                                                                             \
+    .attention_bias = APR_BIAS_WHEN_STATED,                                                                          \
+    .spellings = {{APR_FIELD(num_experts), "num_experts"}, {APR_FIELD(num_experts), "num_local_experts"}},           \
+    .computes = APR_NAMES("qk_layernorm", "use_qk_norm", "qk_norm", "decoder_sparse_step", "mlp_only_layers", more), \
     .refuses = APR_NAMES("use_sliding_window")
 
 static const apr_family_config qwen3_moe = {CONFIG, QWEN3_WITH(NULL), .num_kv_heads = 4,
@@ -117,11 +118,11 @@ static const apr_family_config mellum = {.activation = "silu",
                                          .experts = APR_EXPERTS_AFTER_DENSE,
                                          .dense_key = "first_k_dense_replace",
                                          .attention_bias = APR_BIAS_WHEN_STATED,
-                                         .spellings = {{"num_experts", "num_local_experts"},
-                                                       {"num_experts", "num_experts"},
-                                                       {"num_nextn_layers", "num_nextn_predict_layers"},
-                                                       {"num_nextn_layers", "num_mtp_layers"},
-                                                       {"rope_theta_local", ""}},
+                                         .spellings = {{APR_FIELD(num_experts), "num_local_experts"},
+                                                       {APR_FIELD(num_experts), "num_experts"},
+                                                       {APR_FIELD(num_nextn_layers), "num_nextn_predict_layers"},
+                                                       {APR_FIELD(num_nextn_layers), "num_mtp_layers"},
+                                                       {APR_FIELD(rope_theta_local), ""}},
                                          .local_rope = true,
                                          .computes = APR_NAMES("mlp_layer_types", "mtp_layer_types", "mtp_mlp_layer_types"),
                                          .flags_on = APR_FLAG(norm_topk_prob),
