@@ -4,6 +4,7 @@
 
 #include "convert/naming.h"
 #include "formats/base/crc32.h"
+#include "formats/base/grow.h"
 #include "formats/files/inputs.h"
 #include "kernels/rows.h"
 
@@ -29,16 +30,10 @@ __attribute__((format(printf, 2, 3))) static void add(lines *l, const char *form
     va_copy(again, list);
     const int n = vsnprintf(NULL, 0, format, list);
     va_end(list);
-    if (n >= 0 && l->n + (size_t)n + 1 > l->capacity) {
-        const size_t capacity = 2 * (l->n + (size_t)n) + 4096;
-        char *const more = realloc(l->text, capacity);
-        l->failed = l->failed || more == NULL;
-        if (more != NULL) {
-            l->text = more;
-            l->capacity = capacity;
-        }
-    }
-    if (n >= 0 && !l->failed) l->n += (size_t)vsnprintf(l->text + l->n, l->capacity - l->n, format, again);
+    char *const text = n >= 0 && !l->failed ? apr_grow(l->text, &l->capacity, l->n + (size_t)n + 1, 1) : NULL;
+    l->failed |= text == NULL;
+    if (text != NULL) l->text = text;
+    if (!l->failed) l->n += (size_t)vsnprintf(l->text + l->n, l->capacity - l->n, format, again);
     va_end(again);
 }
 

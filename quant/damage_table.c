@@ -1,6 +1,7 @@
 /* damage_table.c - the table in memory, and its JSON form. */
 #include "quant/damage_table.h"
 
+#include "formats/base/grow.h"
 #include "formats/base/json.h"
 
 #include <math.h>
@@ -26,24 +27,14 @@ apr_damage_row *apr_damage_table_find(const apr_damage_table *t, const char *nam
     return NULL;
 }
 
-static bool grow(apr_damage_table *t)
-{
-    if (t->n_rows < t->capacity) return true;
-    const size_t capacity = 2 * t->capacity + 64;
-    apr_damage_row *const rows = apr_arena_array(&t->arena, capacity, sizeof *rows);
-    if (rows == NULL) return false;
-    if (t->n_rows > 0) memcpy(rows, t->rows, t->n_rows * sizeof *rows);
-    t->rows = rows;
-    t->capacity = capacity;
-    return true;
-}
-
 apr_damage_row *apr_damage_table_row(apr_damage_table *t, const char *name)
 {
     apr_damage_row *const found = apr_damage_table_find(t, name);
     if (found != NULL) return found;
     const char *const own = apr_arena_copy(&t->arena, name, strlen(name));
-    if (own == NULL || !grow(t)) return NULL;
+    apr_damage_row *const rows = apr_arena_grow(&t->arena, t->rows, &t->capacity, t->n_rows + 1, sizeof *rows);
+    if (own == NULL || rows == NULL) return NULL;
+    t->rows = rows;
     apr_damage_row *const row = &t->rows[t->n_rows++];
     row->name = own;
     for (int i = 0; i < APR_DTYPE_COUNT; i++) row->kl[i] = NAN;

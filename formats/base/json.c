@@ -1,5 +1,6 @@
 /* json.c - a strict lexical check before cJSON, exact lookups in its tree, and a writer. */
 #include "formats/base/json.h"
+#include "formats/base/grow.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -381,16 +382,12 @@ static void append(apr_json_text *out, const char *text, size_t n_bytes)
         out->failed = true;
         return;
     }
-    if (needed + 1 > out->capacity) {
-        const size_t capacity = needed + 1 > out->capacity * 2 ? needed + 256 : out->capacity * 2;
-        char *const grown = realloc(out->text, capacity);
-        if (grown == NULL) {
-            out->failed = true;
-            return;
-        }
-        out->text = grown;
-        out->capacity = capacity;
+    char *const grown = apr_grow(out->text, &out->capacity, needed + 1, 1);
+    if (grown == NULL) {
+        out->failed = true;
+        return;
     }
+    out->text = grown;
     if (n_bytes > 0) memcpy(out->text + out->n_bytes, text, n_bytes);
     out->n_bytes = needed;
     out->text[needed] = '\0';

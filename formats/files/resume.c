@@ -3,6 +3,7 @@
 #include "formats/files/resume.h"
 
 #include "formats/base/crc32.h"
+#include "formats/base/grow.h"
 #include "formats/base/text.h"
 #include "formats/files/out_internal.h"
 
@@ -96,13 +97,9 @@ static bool read_record(const char *text, apr_record *record)
 
 static apr_status add(apr_records *records, const apr_record *record, apr_error *err)
 {
-    if (records->n_items == records->capacity) {
-        const size_t capacity = 2 * records->capacity + 64;
-        apr_record *const more = realloc(records->items, capacity * sizeof *more);
-        if (more == NULL) return apr_no_memory(err, "a journal");
-        records->items = more;
-        records->capacity = capacity;
-    }
+    apr_record *const items = apr_grow(records->items, &records->capacity, records->n_items + 1, sizeof *items);
+    if (items == NULL) return apr_no_memory(err, "a journal");
+    records->items = items;
     records->items[records->n_items++] = *record;
     return APR_OK;
 }

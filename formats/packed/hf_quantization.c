@@ -1,5 +1,6 @@
 /* hf_quantization.c - reads the quantization_config of each producer into schemes and patterns. Reads no weights. */
 #include "formats/packed/hf_quantization.h"
+#include "formats/base/grow.h"
 #include "formats/base/text.h"
 
 #include "formats/base/json.h"
@@ -47,19 +48,15 @@ static const char *keep_text(reading *r, const char *text)
 
 static void add_rule(reading *r, const char *target, apr_quant_scheme scheme)
 {
-    if (r->n == r->capacity) {
-        const size_t capacity = r->capacity == 0 ? 4 : 2 * r->capacity;
-        apr_quant_scheme *const schemes = apr_arena_array(r->arena, capacity, sizeof *schemes);
-        const char **const targets = apr_arena_array(r->arena, capacity, sizeof *targets);
-        if (schemes == NULL || targets == NULL) {
-            r->no_memory = true;
-            return;
-        }
-        if (r->n > 0) memcpy(schemes, r->schemes, r->n * sizeof *schemes), memcpy(targets, r->targets, r->n * sizeof *targets);
-        r->schemes = schemes;
-        r->targets = targets;
-        r->capacity = capacity;
+    size_t n_targets = r->capacity;
+    const char **const targets = apr_arena_grow(r->arena, r->targets, &n_targets, r->n + 1, sizeof *targets);
+    apr_quant_scheme *const schemes = apr_arena_grow(r->arena, r->schemes, &r->capacity, r->n + 1, sizeof *schemes);
+    if (schemes == NULL || targets == NULL) {
+        r->no_memory = true;
+        return;
     }
+    r->schemes = schemes;
+    r->targets = targets;
     r->schemes[r->n] = scheme;
     r->targets[r->n++] = *target != '\0' ? keep_text(r, target) : "";
 }

@@ -1,5 +1,6 @@
 /* losses.c - a list of sentences, and the error that quotes it. */
 #include "formats/tensor/losses.h"
+#include "formats/base/grow.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -15,16 +16,10 @@ apr_status apr_loss_add(apr_losses *l, apr_loss_kind kind, apr_error *err, const
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    if (l->n_items == l->capacity) {
-        const size_t capacity = l->capacity > 0 ? 2 * l->capacity : 8;
-        apr_loss *const grown = apr_arena_array(&l->arena, capacity, sizeof *grown);
-        if (grown == NULL) return apr_no_memory(err, "the list of losses");
-        if (l->n_items > 0) memcpy(grown, l->items, l->n_items * sizeof *grown);
-        l->items = grown;
-        l->capacity = capacity;
-    }
-    const char *const copy = apr_arena_copy(&l->arena, text, strlen(text));
+    apr_loss *const items = apr_arena_grow(&l->arena, l->items, &l->capacity, l->n_items + 1, sizeof *items);
+    const char *const copy = items != NULL ? apr_arena_copy(&l->arena, text, strlen(text)) : NULL;
     if (copy == NULL) return apr_no_memory(err, "the list of losses");
+    l->items = items;
     l->items[l->n_items++] = (apr_loss){copy, kind};
     return APR_OK;
 }

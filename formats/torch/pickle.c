@@ -1,5 +1,6 @@
 /* pickle.c - the pickle stack machine, with a table of the operations that weights need; executes no Python code. */
 #include "formats/torch/pickle.h"
+#include "formats/base/grow.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -43,13 +44,9 @@ static apr_status refused(const machine *m, const char *verb, apr_str name)
 /* Makes space for one more entry in an arena array. */
 static apr_status grow(const machine *m, void **array, size_t n, size_t *capacity, size_t size)
 {
-    if (n < *capacity) return APR_OK;
-    const size_t more = *capacity < 8 ? 8 : 2 * *capacity;
-    void *const grown = apr_arena_array(m->arena, more, size);
+    void *const grown = apr_arena_grow(m->arena, *array, capacity, n + 1, size);
     if (grown == NULL) return apr_no_memory(m->err, "a pickle");
-    if (n > 0) memcpy(grown, *array, n * size);
     *array = grown;
-    *capacity = more;
     return APR_OK;
 }
 
@@ -92,7 +89,7 @@ static apr_status memo_put(machine *m, uint64_t place, node *value)
 {
     if (value == NULL) return empty(m);
     if (place >= m->in->at - m->begin) return damaged(m, "has a memo index larger than its length");
-    while (place >= m->memo_capacity) APR_TRY(grow(m, (void **)&m->memo, m->memo_capacity, &m->memo_capacity, sizeof *m->memo));
+    APR_TRY(grow(m, (void **)&m->memo, place, &m->memo_capacity, sizeof *m->memo));
     m->memo[place] = value;
     m->n_puts++;
     return APR_OK;

@@ -1,5 +1,6 @@
 /* hf_slow.c - brings the files of checkpoints without tokenizer.json into its form. */
 #include "formats/vocab/hf_slow.h"
+#include "formats/base/grow.h"
 #include "formats/base/text.h"
 #include "formats/vocab/special_tokens.h"
 
@@ -77,13 +78,9 @@ typedef struct listing {
 
 static apr_status add_token(listing *l, int64_t id, const char *text, const cJSON *flags)
 {
-    if (l->n == l->capacity) {
-        const size_t capacity = l->capacity > 0 ? 2 * l->capacity : 64;
-        added_token *const more = realloc(l->tokens, capacity * sizeof *more);
-        if (more == NULL) return apr_no_memory(l->err, "the added tokens");
-        l->tokens = more;
-        l->capacity = capacity;
-    }
+    added_token *const tokens = apr_grow(l->tokens, &l->capacity, l->n + 1, sizeof *tokens);
+    if (tokens == NULL) return apr_no_memory(l->err, "the added tokens");
+    l->tokens = tokens;
     l->tokens[l->n] = (added_token){id, text, flags, l->n};
     l->n++;
     return APR_OK;

@@ -1,4 +1,5 @@
 /* hf_tokenizer_write.c - writes a vocabulary as tokenizer.json, tokenizer_config.json and generation_config.json. */
+#include "formats/base/grow.h"
 #include "formats/base/json.h"
 #include "formats/vocab/hf_tokenizer.h"
 #include "formats/vocab/special_tokens.h"
@@ -202,13 +203,9 @@ typedef struct merge_list {
 
 static bool add_merge(merge_list *list, scored_merge item)
 {
-    if (list->n == list->capacity) {
-        const size_t capacity = list->capacity > 0 ? 2 * list->capacity : 4096;
-        scored_merge *const grown = realloc(list->items, capacity * sizeof *grown);
-        if (grown == NULL) return false;
-        list->items = grown;
-        list->capacity = capacity;
-    }
+    scored_merge *const items = apr_grow(list->items, &list->capacity, list->n + 1, sizeof *items);
+    if (items == NULL) return false;
+    list->items = items;
     list->items[list->n++] = item;
     return true;
 }
@@ -282,15 +279,12 @@ static void put_vocab(apr_json_text *out, const apr_vocab *v)
     for (size_t id = 0; id < v->n_tokens; id++) {
         const apr_str token = v->tokens[id];
         if (v->types[id] == APR_TOKEN_UNUSED) continue;
-        if (token.n_bytes + 1 > capacity) {
-            capacity = 2 * token.n_bytes + 64;
-            char *const grown = realloc(key, capacity);
-            if (grown == NULL) {
-                out->failed = true;
-                break;
-            }
-            key = grown;
+        char *const grown = apr_grow(key, &capacity, token.n_bytes + 1, 1);
+        if (grown == NULL) {
+            out->failed = true;
+            break;
         }
+        key = grown;
         memcpy(key, token.text, token.n_bytes);
         key[token.n_bytes] = '\0';
         apr_json_uint(out, key, id);

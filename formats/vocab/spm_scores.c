@@ -1,5 +1,6 @@
 /* spm_scores.c - applies the merges to each token's own text; the rank of the last merge gives the score. */
 #include "formats/vocab/spm_scores.h"
+#include "formats/base/grow.h"
 #include "formats/vocab/special_tokens.h"
 #include "formats/vocab/vocab_index.h"
 
@@ -54,11 +55,9 @@ static bool index_merges(work *w)
     for (; rank < v->n_merges; rank++) {
         const apr_str left = v->merges[2 * rank], right = v->merges[2 * rank + 1];
         const size_t n = left.n_bytes + right.n_bytes;
-        if (n > capacity) {
-            char *const grown = realloc(both, capacity = 2 * n);
-            if (grown == NULL) break;
-            both = grown;
-        }
+        char *const grown = apr_grow(both, &capacity, n + 1, 1);
+        if (grown == NULL) break;
+        both = grown;
         if (left.n_bytes > 0) memcpy(both, left.text, left.n_bytes);
         if (right.n_bytes > 0) memcpy(both + left.n_bytes, right.text, right.n_bytes);
         const int64_t l = apr_vocab_index_find(&w->index, left.text, left.n_bytes),

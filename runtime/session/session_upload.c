@@ -7,6 +7,7 @@
 #include "runtime/session/session_upload.h"
 #include "formats/base/bytes.h"
 #include "formats/base/clock.h"
+#include "formats/base/grow.h"
 #include "formats/base/threads.h"
 #include "formats/files/map.h"
 #include "formats/tensor/composed.h"
@@ -68,13 +69,9 @@ static void fill_repacked(apr_load *l, int64_t first, int64_t n, uint8_t *stagin
 static apr_status add(apr_loads *loads, const apr_load *load, apr_error *err)
 {
     if (load->n_rows == 0) return APR_OK;
-    if (loads->n == loads->capacity) {
-        const size_t capacity = loads->capacity > 0 ? 2 * loads->capacity : 256;
-        apr_load *const more = realloc(loads->list, capacity * sizeof *more);
-        if (more == NULL) return apr_no_memory(err, "the list of weights to upload");
-        loads->list = more;
-        loads->capacity = capacity;
-    }
+    apr_load *const list = apr_grow(loads->list, &loads->capacity, loads->n + 1, sizeof *list);
+    if (list == NULL) return apr_no_memory(err, "the list of weights to upload");
+    loads->list = list;
     loads->list[loads->n] = *load;
     if (!load->tiled) loads->list[loads->n].device_row_bytes = load->row_bytes;
     loads->n++;

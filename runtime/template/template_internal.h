@@ -154,6 +154,8 @@ static inline int apr_tpl_short(apr_tpl_text text) { return text.n_bytes > 60 ? 
 apr_status apr_tpl_steps(apr_tpl_vm *vm, size_t n);                         /* counts steps; UNSUPPORTED when the limit is reached */
 apr_status apr_tpl_descend(apr_tpl_vm *vm);                                 /* enters a recursion level; leave it with vm->depth-- */
 apr_status apr_tpl_alloc(apr_tpl_vm *vm, size_t n, size_t size, void *out); /* out: a pointer to a pointer */
+/* Makes *array, a pointer to n elements, long enough for one more. Arrays double when they are full. */
+apr_status apr_tpl_grow(apr_tpl_vm *vm, size_t n, size_t *capacity, size_t size, void *array);
 
 /* "'name' is undefined"; v is an UNDEFINED. */
 apr_status apr_tpl_fail_undefined(apr_tpl_vm *vm, const apr_tpl_value *v);

@@ -64,14 +64,7 @@ static size_t skip_space(const lexer *lex, size_t at)
 
 static apr_status add_token(lexer *lex, token_kind kind, size_t from, size_t to)
 {
-    if (lex->n_tokens == lex->capacity) {
-        token *bigger;
-        const size_t capacity = lex->capacity < 64 ? 64 : lex->capacity * 2;
-        APR_TRY(apr_tpl_alloc(lex->vm, capacity, sizeof *bigger, &bigger));
-        if (lex->n_tokens > 0) memcpy(bigger, lex->tokens, lex->n_tokens * sizeof *bigger);
-        lex->tokens = bigger;
-        lex->capacity = capacity;
-    }
+    APR_TRY(apr_tpl_grow(lex->vm, lex->n_tokens, &lex->capacity, sizeof *lex->tokens, &lex->tokens));
     lex->tokens[lex->n_tokens++] = (token){kind, lex->vm->line, {lex->source.bytes + from, to - from}};
     return APR_OK;
 }
@@ -325,14 +318,7 @@ static apr_status node_make(parser *p, apr_tpl_node_kind kind, apr_tpl_node **ou
 static apr_status node_add(parser *p, apr_tpl_node *parent, apr_tpl_node *child)
 {
     apr_tpl_node_list *const list = &parent->list;
-    if (list->n_items == list->capacity) {
-        const size_t capacity = list->capacity < 4 ? 4 : list->capacity * 2;
-        apr_tpl_node **bigger;
-        APR_TRY(apr_tpl_alloc(p->vm, capacity, sizeof *bigger, &bigger));
-        if (list->n_items > 0) memcpy(bigger, list->items, list->n_items * sizeof *bigger);
-        list->items = bigger;
-        list->capacity = capacity;
-    }
+    APR_TRY(apr_tpl_grow(p->vm, list->n_items, &list->capacity, sizeof *list->items, &list->items));
     list->items[list->n_items++] = child;
     return APR_OK;
 }
@@ -733,14 +719,7 @@ static apr_status parse_unary(parser *p, bool with_filters, apr_tpl_node **out)
 
 static apr_status add_arg(parser *p, apr_tpl_arg_nodes *args, apr_tpl_arg arg)
 {
-    if (args->n_items == args->capacity) {
-        const size_t capacity = args->capacity < 4 ? 4 : args->capacity * 2;
-        apr_tpl_arg *bigger;
-        APR_TRY(apr_tpl_alloc(p->vm, capacity, sizeof *bigger, &bigger));
-        if (args->n_items > 0) memcpy(bigger, args->items, args->n_items * sizeof *bigger);
-        args->items = bigger;
-        args->capacity = capacity;
-    }
+    APR_TRY(apr_tpl_grow(p->vm, args->n_items, &args->capacity, sizeof *args->items, &args->items));
     args->items[args->n_items++] = arg;
     return APR_OK;
 }
@@ -1068,20 +1047,9 @@ static apr_status parse_with(parser *p, apr_tpl_node *node)
 
 static apr_status add_param(parser *p, apr_tpl_macro_def *def, apr_tpl_text name, apr_tpl_node *fallback)
 {
-    if (def->n_params == def->capacity) {
-        const size_t capacity = def->capacity < 4 ? 4 : def->capacity * 2;
-        apr_tpl_text *params;
-        apr_tpl_node **defaults;
-        APR_TRY(apr_tpl_alloc(p->vm, capacity, sizeof *params, &params));
-        APR_TRY(apr_tpl_alloc(p->vm, capacity, sizeof *defaults, &defaults));
-        if (def->n_params > 0) {
-            memcpy(params, def->params, def->n_params * sizeof *params);
-            memcpy(defaults, def->defaults, def->n_params * sizeof *defaults);
-        }
-        def->params = params;
-        def->defaults = defaults;
-        def->capacity = capacity;
-    }
+    size_t n_names = def->capacity;
+    APR_TRY(apr_tpl_grow(p->vm, def->n_params, &n_names, sizeof *def->params, &def->params));
+    APR_TRY(apr_tpl_grow(p->vm, def->n_params, &def->capacity, sizeof *def->defaults, &def->defaults));
     def->params[def->n_params] = name;
     def->defaults[def->n_params++] = fallback;
     return APR_OK;

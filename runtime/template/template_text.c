@@ -1,5 +1,6 @@
 /* template_text.c - the text that a rendering writes: output, values as text (Python's str and repr, JSON), and the changes of a text that
  * filters and methods share. */
+#include "formats/base/grow.h"
 #include "runtime/template/template_internal.h"
 #include "runtime/template/template_value.h"
 
@@ -14,14 +15,9 @@ apr_status apr_tpl_put(apr_tpl_vm *vm, const char *bytes, size_t n)
     apr_tpl_out *const out = &vm->out;
     if (n > APR_TEMPLATE_MAX_OUTPUT - out->n_bytes)
         return apr_tpl_fail(vm, APR_E_UNSUPPORTED, "the output is longer than %d MiB", APR_TEMPLATE_MAX_OUTPUT >> 20);
-    if (out->capacity - out->n_bytes <= n) { /* one byte is kept for the final NUL */
-        size_t capacity = out->capacity < 4096 ? 4096 : out->capacity;
-        while (capacity - out->n_bytes <= n) capacity *= 2;
-        char *const bigger = realloc(out->bytes, capacity);
-        if (bigger == NULL) return apr_no_memory(vm->err, "the text of the chat template");
-        out->bytes = bigger;
-        out->capacity = capacity;
-    }
+    char *const bytes_out = apr_grow(out->bytes, &out->capacity, out->n_bytes + n + 1, 1); /* one byte is kept for the final NUL */
+    if (bytes_out == NULL) return apr_no_memory(vm->err, "the text of the chat template");
+    out->bytes = bytes_out;
     if (n > 0) memcpy(out->bytes + out->n_bytes, bytes, n);
     out->n_bytes += n;
     return apr_tpl_steps(vm, n / 64);

@@ -47,6 +47,19 @@ apr_status apr_tpl_alloc(apr_tpl_vm *vm, size_t n, size_t size, void *out)
     return APR_OK;
 }
 
+apr_status apr_tpl_grow(apr_tpl_vm *vm, size_t n, size_t *capacity, size_t size, void *array)
+{
+    const size_t wanted = *capacity < 4 ? 4 : *capacity * 2;
+    void *old, *bigger;
+    if (n < *capacity) return APR_OK;
+    memcpy(&old, array, sizeof old);
+    APR_TRY(apr_tpl_alloc(vm, wanted, size, &bigger));
+    if (n > 0) memcpy(bigger, old, n * size);
+    memcpy(array, &bigger, sizeof bigger);
+    *capacity = wanted;
+    return APR_OK;
+}
+
 apr_status apr_tpl_fail_undefined(apr_tpl_vm *vm, const apr_tpl_value *a)
 {
     return apr_tpl_fail(vm, APR_E_DAMAGED, "'%.*s' is undefined", apr_tpl_short(a->as.text), a->as.text.bytes);
@@ -239,23 +252,6 @@ apr_status apr_tpl_order(apr_tpl_vm *vm, const apr_tpl_value *a, const apr_tpl_v
     return status;
 }
 
-/* Grows two parallel arrays (the second may be NULL) for one more item. */
-static apr_status grow(apr_tpl_vm *vm, size_t n_items, size_t *capacity, apr_tpl_value **items, apr_tpl_value **others)
-{
-    if (n_items < *capacity) return APR_OK;
-    const size_t wanted = *capacity < 4 ? 4 : *capacity * 2;
-    apr_tpl_value **const arrays[2] = {items, others};
-    for (int i = 0; i < 2; i++) {
-        apr_tpl_value *bigger;
-        if (arrays[i] == NULL) continue;
-        APR_TRY(apr_tpl_alloc(vm, wanted, sizeof *bigger, &bigger));
-        if (n_items > 0) memcpy(bigger, *arrays[i], n_items * sizeof *bigger);
-        *arrays[i] = bigger;
-    }
-    *capacity = wanted;
-    return APR_OK;
-}
-
 apr_status apr_tpl_list_make(apr_tpl_vm *vm, apr_tpl_kind kind, size_t capacity, apr_tpl_value *out)
 {
     apr_tpl_list *list;
@@ -269,7 +265,7 @@ apr_status apr_tpl_list_make(apr_tpl_vm *vm, apr_tpl_kind kind, size_t capacity,
 apr_status apr_tpl_list_add(apr_tpl_vm *vm, apr_tpl_list *list, apr_tpl_value item)
 {
     APR_TRY(apr_tpl_steps(vm, 1));
-    APR_TRY(grow(vm, list->n_items, &list->capacity, &list->items, NULL));
+    APR_TRY(apr_tpl_grow(vm, list->n_items, &list->capacity, sizeof *list->items, &list->items));
     list->items[list->n_items++] = item;
     return APR_OK;
 }
@@ -313,7 +309,9 @@ apr_status apr_tpl_dict_find(apr_tpl_vm *vm, const apr_tpl_dict *dict, const apr
 apr_status apr_tpl_dict_add(apr_tpl_vm *vm, apr_tpl_dict *dict, apr_tpl_value key, apr_tpl_value value)
 {
     APR_TRY(apr_tpl_steps(vm, 1));
-    APR_TRY(grow(vm, dict->n_items, &dict->capacity, &dict->keys, &dict->values));
+    size_t n_keys = dict->capacity;
+    APR_TRY(apr_tpl_grow(vm, dict->n_items, &n_keys, sizeof *dict->keys, &dict->keys));
+    APR_TRY(apr_tpl_grow(vm, dict->n_items, &dict->capacity, sizeof *dict->values, &dict->values));
     dict->keys[dict->n_items] = key;
     dict->values[dict->n_items++] = value;
     return APR_OK;

@@ -15,6 +15,7 @@
 #ifndef APR_RUNTIME_TOKENIZER_INTERNAL_H
 #define APR_RUNTIME_TOKENIZER_INTERNAL_H
 
+#include "formats/base/grow.h"
 #include "formats/vocab/special_tokens.h"
 #include "runtime/tokenizer/tokenizer.h"
 #include "runtime/tokenizer/tokenizer_regex.h"
@@ -188,8 +189,6 @@ void apr_set_narrow(const apr_added_set *set, size_t depth, uint8_t byte, size_t
 
 /* --- tokenizer_work.c --- */
 
-/* Grows an array to at least `n` elements. NULL: out of memory, and the array is unchanged. */
-void *apr_grow(void *array, size_t *capacity, size_t n, size_t elem_bytes);
 apr_status apr_grow_escaped(apr_token_work *work, size_t n_bytes);
 apr_status apr_push_id(apr_token_work *work, int32_t id);
 /* Byte fallback: appends the byte tokens of a text. *has_bytes is false, and nothing is appended, if a byte has no token. */

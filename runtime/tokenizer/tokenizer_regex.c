@@ -40,16 +40,12 @@ typedef struct reader {
 
 static void put_bytes(text_buffer *text, const char *bytes, size_t n)
 {
-    if (text->n_bytes + n + 1 > text->capacity) {
-        const size_t capacity = 2 * (text->n_bytes + n) + 64;
-        char *const grown = text->failed ? NULL : realloc(text->bytes, capacity);
-        if (grown == NULL) {
-            text->failed = true;
-            return;
-        }
-        text->bytes = grown;
-        text->capacity = capacity;
+    char *const grown = text->failed ? NULL : apr_grow(text->bytes, &text->capacity, text->n_bytes + n + 1, 1);
+    if (grown == NULL) {
+        text->failed = true;
+        return;
     }
+    text->bytes = grown;
     memcpy(text->bytes + text->n_bytes, bytes, n);
     text->n_bytes += n;
     text->bytes[text->n_bytes] = '\0';

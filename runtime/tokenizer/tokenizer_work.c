@@ -8,16 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-void *apr_grow(void *array, size_t *capacity, size_t n, size_t elem_bytes)
-{
-    if (n <= *capacity) return array;
-    const size_t wanted = n < 64 ? 64 : n + n / 2;
-    size_t n_bytes;
-    void *const grown = __builtin_mul_overflow(wanted, elem_bytes, &n_bytes) ? NULL : realloc(array, n_bytes);
-    if (grown != NULL) *capacity = wanted;
-    return grown;
-}
-
 static apr_status no_memory(const apr_token_work *work) { return apr_no_memory(work->err, "the tokens of a text"); }
 
 apr_status apr_grow_escaped(apr_token_work *work, size_t n_bytes)

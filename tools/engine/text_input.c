@@ -1,5 +1,6 @@
 /* text_input.c - reads texts to their end. Streams without a known size are read into a growing buffer. */
 #include "tools/engine/text_input.h"
+#include "formats/base/grow.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -14,22 +15,14 @@ typedef struct growing {
     size_t n_bytes, capacity;
 } growing;
 
-/* Makes the capacity sufficient for at least one more byte and the NUL. */
-static bool grow(growing *g)
-{
-    if (g->n_bytes + 1 < g->capacity) return true;
-    const size_t capacity = g->capacity > 0 ? 2 * g->capacity : 65536;
-    char *const more = realloc(g->bytes, capacity);
-    if (more == NULL) return false;
-    g->bytes = more;
-    g->capacity = capacity;
-    return true;
-}
+enum { READ_BYTES = 65536 };
 
 static apr_status read_all(int fd, const char *name, growing *g, apr_error *err)
 {
     for (;;) {
-        if (!grow(g)) return apr_no_memory(err, "a text");
+        char *const bytes = apr_grow(g->bytes, &g->capacity, g->n_bytes + READ_BYTES, 1); /* one of them for the NUL */
+        if (bytes == NULL) return apr_no_memory(err, "a text");
+        g->bytes = bytes;
         const ssize_t n = read(fd, g->bytes + g->n_bytes, g->capacity - g->n_bytes - 1);
         if (n < 0 && errno == EINTR) continue;
         if (n < 0) return apr_fail(err, APR_E_IO, "%s: %s", name, strerror(errno));

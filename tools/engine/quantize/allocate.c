@@ -3,6 +3,7 @@
 
 #include "convert/naming.h"
 #include "formats/base/crc32.h"
+#include "formats/base/grow.h"
 #include "formats/files/out.h"
 #include "kernels/rows.h"
 #include "quant/damage_table.h"
@@ -120,14 +121,9 @@ static apr_status allocate_groups(apr_allocation *a, const apr_conversion *c, si
 
 static apr_status add_member(apr_allocation *a, apr_allocate_group *g, size_t member, apr_error *err)
 {
-    if (g->n_members == g->capacity) {
-        const size_t capacity = 2 * g->capacity + 4;
-        size_t *const grown = apr_arena_array(&a->arena, capacity, sizeof *grown);
-        if (grown == NULL) return apr_no_memory(err, "groups of tensors");
-        if (g->n_members > 0) memcpy(grown, g->members, g->n_members * sizeof *grown);
-        g->members = grown;
-        g->capacity = capacity;
-    }
+    size_t *const members = apr_arena_grow(&a->arena, g->members, &g->capacity, g->n_members + 1, sizeof *members);
+    if (members == NULL) return apr_no_memory(err, "groups of tensors");
+    g->members = members;
     g->members[g->n_members++] = member;
     return APR_OK;
 }

@@ -2,6 +2,7 @@
 #include "tools/engine/quantize/feedback_links.h"
 
 #include "convert/naming.h"
+#include "formats/base/grow.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -40,13 +41,9 @@ static int compare(const void *a, const void *b)
 
 static apr_status add(apr_feedback_links *l, size_t *capacity, apr_feedback_link link, apr_error *err)
 {
-    if (l->n_links == *capacity) {
-        const size_t more = 2 * *capacity + 64;
-        apr_feedback_link *const grown = realloc(l->links, more * sizeof *grown);
-        if (grown == NULL) return apr_no_memory(err, "the inputs of tensors");
-        l->links = grown;
-        *capacity = more;
-    }
+    apr_feedback_link *const links = apr_grow(l->links, capacity, l->n_links + 1, sizeof *links);
+    if (links == NULL) return apr_no_memory(err, "the inputs of tensors");
+    l->links = links;
     l->links[l->n_links++] = link;
     return APR_OK;
 }

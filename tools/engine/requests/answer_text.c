@@ -1,6 +1,7 @@
 /* answer_text.c - holds back bytes that may begin a stop text, and incomplete characters. */
 #define _GNU_SOURCE /* memmem */
 #include "tools/engine/requests/answer_text.h"
+#include "formats/base/grow.h"
 
 #include <stdint.h>
 #include <stdlib.h>
@@ -44,13 +45,9 @@ static size_t count_incomplete(const char *bytes, size_t n)
 bool apr_answer_text_add(apr_answer_text *t, const char *bytes, size_t n)
 {
     if (t->is_stopped || n == 0) return true;
-    if (t->capacity - t->n_bytes < n) {
-        const size_t capacity = 2 * (t->capacity + n) + 256;
-        char *const more = realloc(t->bytes, capacity);
-        if (more == NULL) return false;
-        t->bytes = more;
-        t->capacity = capacity;
-    }
+    char *const grown = apr_grow(t->bytes, &t->capacity, t->n_bytes + n, 1);
+    if (grown == NULL) return false;
+    t->bytes = grown;
     memcpy(t->bytes + t->n_bytes, bytes, n);
     const size_t end = t->n_bytes + n, at = apr_find_stop_text(t->stops, t->n_stops, t->bytes, t->n_bytes, end);
     t->is_stopped = at < end;

@@ -1,6 +1,7 @@
 /* batch_job.c - makes token ids of a request, and the answer's line of the tokens that come. */
 #include "tools/engine/requests/batch_job.h"
 
+#include "formats/base/grow.h"
 #include "runtime/template/chat.h"
 #include "tools/engine/requests/answer_text.h"
 #include "tools/engine/requests/batch_output.h"
@@ -82,26 +83,18 @@ apr_request apr_batch_job_request(apr_batch_job *job, const apr_running *r)
 
 static bool add_id(apr_batch_job *job, int32_t id)
 {
-    if (job->n_ids == job->capacity) {
-        const size_t capacity = job->capacity > 0 ? 2 * job->capacity : 64;
-        int32_t *const more = realloc(job->ids, capacity * sizeof *more);
-        if (more == NULL) return false;
-        job->ids = more;
-        job->capacity = capacity;
-    }
+    int32_t *const ids = apr_grow(job->ids, &job->capacity, job->n_ids + 1, sizeof *ids);
+    if (ids == NULL) return false;
+    job->ids = ids;
     job->ids[job->n_ids++] = id;
     return true;
 }
 
 static bool add_text(apr_batch_job *job, const char *bytes, size_t n)
 {
-    if (job->text_capacity - job->n_text < n) {
-        const size_t capacity = 2 * (job->text_capacity + n);
-        char *const more = realloc(job->text, capacity);
-        if (more == NULL) return false;
-        job->text = more;
-        job->text_capacity = capacity;
-    }
+    char *const text = apr_grow(job->text, &job->text_capacity, job->n_text + n, 1);
+    if (text == NULL) return false;
+    job->text = text;
     memcpy(job->text + job->n_text, bytes, n);
     job->n_text += n;
     return true;

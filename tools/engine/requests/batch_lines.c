@@ -1,5 +1,6 @@
 /* batch_lines.c - reads lines into a buffer that grows to the longest line. */
 #include "tools/engine/requests/batch_lines.h"
+#include "formats/base/grow.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -16,13 +17,9 @@ static bool reserve(apr_line_reader *r)
     if (r->at > 0) memmove(r->bytes, r->bytes + r->at, r->n - r->at);
     r->n -= r->at;
     r->at = 0;
-    if (r->capacity - r->n >= READ_BYTES) return true;
-    const size_t capacity = r->capacity == 0 ? 2 * (size_t)READ_BYTES : 2 * r->capacity;
-    char *const more = realloc(r->bytes, capacity);
-    if (more == NULL) return false;
-    r->bytes = more;
-    r->capacity = capacity;
-    return true;
+    char *const bytes = apr_grow(r->bytes, &r->capacity, r->n + READ_BYTES, 1);
+    if (bytes != NULL) r->bytes = bytes;
+    return bytes != NULL;
 }
 
 /* Reads more bytes. *is_there: some came, or the end of the file. */

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE /* flock */
 #include "tools/engine/requests/batch_output.h"
 
+#include "formats/base/grow.h"
 #include "formats/base/json.h"
 #include "tools/engine/requests/batch_lines.h"
 
@@ -33,13 +34,9 @@ char *apr_batch_id(char text[APR_BATCH_ID_BYTES], int64_t line, uint32_t terms, 
 
 static apr_status add_done(apr_batch_output *o, int64_t number, uint32_t crc, apr_error *err)
 {
-    if (o->n_done == o->capacity) {
-        const size_t capacity = o->capacity > 0 ? 2 * o->capacity : 256;
-        apr_done_line *const more = realloc(o->done, capacity * sizeof *more);
-        if (more == NULL) return apr_no_memory(err, "the table of answers");
-        o->done = more;
-        o->capacity = capacity;
-    }
+    apr_done_line *const done = apr_grow(o->done, &o->capacity, o->n_done + 1, sizeof *done);
+    if (done == NULL) return apr_no_memory(err, "the table of answers");
+    o->done = done;
     o->done[o->n_done++] = (apr_done_line){number, crc};
     return APR_OK;
 }

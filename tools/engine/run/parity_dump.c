@@ -2,6 +2,7 @@
 #include "tools/engine/run/parity_dump.h"
 
 #include "formats/base/bytes.h"
+#include "formats/base/grow.h"
 #include "formats/files/out.h"
 
 #include <stdio.h>
@@ -53,13 +54,9 @@ static apr_status add_values(apr_parity_dump *d, const apr_parity_record *r, con
     const size_t n = (size_t)(r->n_rows * r->width) * sizeof *values;
     char name[256];
 
-    if (n > d->capacity - d->n_bytes) {
-        const size_t capacity = 2 * d->capacity + n;
-        uint8_t *const more = realloc(d->data, capacity);
-        if (more == NULL) return apr_no_memory(err, "a dump");
-        d->data = more;
-        d->capacity = capacity;
-    }
+    uint8_t *const data = apr_grow(d->data, &d->capacity, d->n_bytes + n, 1);
+    if (data == NULL) return apr_no_memory(err, "a dump");
+    d->data = data;
     memcpy(d->data + d->n_bytes, values, n);
     snprintf(name, sizeof name, "%03zu.%s.%s", r->op_index, side, r->name);
     apr_json_open(&d->header, name, '{');

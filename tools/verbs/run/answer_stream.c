@@ -1,6 +1,7 @@
 /* answer_stream.c - prints an answer's tokens to stdout. */
 #include "tools/verbs/run/answer_stream.h"
 
+#include "formats/base/grow.h"
 #include "tools/report/terminal.h"
 
 #include <stdlib.h>
@@ -43,13 +44,9 @@ static bool print_text(apr_answer_stream *s, bool is_last)
 
 static bool keep_id(apr_answer_stream *s, int32_t id)
 {
-    if (s->n_ids == s->capacity) {
-        const size_t capacity = s->capacity > 0 ? 2 * s->capacity : 256;
-        int32_t *const more = realloc(s->ids, capacity * sizeof *more);
-        if (more == NULL) return false;
-        s->ids = more;
-        s->capacity = capacity;
-    }
+    int32_t *const ids = apr_grow(s->ids, &s->capacity, s->n_ids + 1, sizeof *ids);
+    if (ids == NULL) return false;
+    s->ids = ids;
     s->ids[s->n_ids++] = id;
     return true;
 }

@@ -1,6 +1,7 @@
 /* chat.c - `aprrun chat`: reads what the user says and answers it, until the input ends. */
 #include "tools/verbs/run/chat.h"
 
+#include "formats/base/grow.h"
 #include "tools/cli/values.h"
 #include "tools/engine/requests/batch_lines.h"
 #include "tools/verbs/run/chat_turn.h"
@@ -30,13 +31,9 @@ enum { N_QUOTES = 3 };
 
 static bool append(apr_chat_input *in, const char *bytes, size_t n)
 {
-    if (in->capacity - in->n_bytes <= n) {
-        const size_t capacity = 2 * (in->capacity + n) + 256;
-        char *const more = realloc(in->text, capacity);
-        if (more == NULL) return false;
-        in->text = more;
-        in->capacity = capacity;
-    }
+    char *const text = apr_grow(in->text, &in->capacity, in->n_bytes + n + 1, 1);
+    if (text == NULL) return false;
+    in->text = text;
     if (n > 0) memcpy(in->text + in->n_bytes, bytes, n);
     in->n_bytes += n;
     in->text[in->n_bytes] = '\0';
