@@ -128,7 +128,9 @@ static void fill_block(const apr_latents *l, int64_t block)
 static void fill(apr_latents *l)
 {
     if (l->grid == NULL) apr_host_codecs()[l->dtype].decode(l->blocks, l->latents, l->n_blocks);
-    for (int64_t i = 0; i < l->n_blocks && l->grid != NULL; i++) fill_block(l, i);
+    if (l->grid == NULL) return;
+#pragma omp parallel for schedule(static)
+    for (int64_t i = 0; i < l->n_blocks; i++) fill_block(l, i);
 }
 
 apr_status apr_latents_open(apr_latents *l, apr_dtype dtype, int64_t n_elems, const void *blocks, apr_error *err)
@@ -343,21 +345,35 @@ void apr_latents_step(apr_latents *l, int64_t first, int64_t n, const float *gra
 
 /* ---- what changed ---- */
 
-static void compare_block(const apr_latents *l, const uint8_t *start, int64_t block, apr_latent_changes *sum)
+/* Returns how many codes are another level; *of_d: the relative change of d. */
+static int64_t compare_block(const apr_latents *l, const uint8_t *start, int64_t block, double *of_d)
 {
     apr_grid_block now, then;
+    int64_t n_turned = 0;
 
     l->grid->unpack(l->blocks + (size_t)block * l->block_bytes, &now);
     l->grid->unpack(start + (size_t)block * l->block_bytes, &then);
-    for (int i = 0; i < l->elems; i++) sum->n_turned += now.code[i] != then.code[i];
-    sum->n_codes += l->elems;
+    for (int i = 0; i < l->elems; i++) n_turned += now.code[i] != then.code[i];
     const double d = apr_f16_to_f32(then.d);
-    if (has_scale(l->grid) && d != 0.0) sum->largest_d = fmax(sum->largest_d, fabs(apr_f16_to_f32(now.d) / d - 1.0));
+    *of_d = has_scale(l->grid) && d != 0.0 ? fabs(apr_f16_to_f32(now.d) / d - 1.0) : 0.0;
+    return n_turned;
 }
 
 void apr_latents_compare(const apr_latents *l, const void *start, apr_latent_changes *sum)
 {
-    for (int64_t i = 0; i < l->n_blocks && l->grid != NULL; i++) compare_block(l, start, i, sum);
+    int64_t n_turned = 0;
+    double largest_d = sum->largest_d;
+
+    if (l->grid == NULL) return;
+#pragma omp parallel for schedule(static) reduction(+ : n_turned) reduction(max : largest_d)
+    for (int64_t i = 0; i < l->n_blocks; i++) {
+        double of_d;
+        n_turned += compare_block(l, start, i, &of_d);
+        if (of_d > largest_d) largest_d = of_d;
+    }
+    sum->n_codes += l->n_blocks * l->elems;
+    sum->n_turned += n_turned;
+    sum->largest_d = largest_d;
 }
 
 /* ---- the tensors of a model ---- */
