@@ -45,7 +45,7 @@ trap 'rm -rf "$work"' EXIT
 export work
 # One after the other, unless $GPU_JOBS says how many of those at once that measure neither memory nor speed. That is for a quick look:
 # some tests fill memory on the default stream, and do not wait for it; with others on the same GPU they then fail (gpu_prompt, gpu_reuse).
-apart=' gpu_plan gpu_places gpu_sequences gpu_session gpu_together gpu_drills gpu_bench_attend gpu_bench_decode_gemv gpu_bench_linear '
+apart=' gpu_plan gpu_places gpu_sequences gpu_session gpu_together gpu_drills gpu_train gpu_bench_attend gpu_bench_decode_gemv gpu_bench_linear '
 cat >"$work/run_one" <<'END'
 name=$(basename "$1")
 "$1" >"$work/$name.out" 2>&1

@@ -1,18 +1,16 @@
 /* runtime/plan/plan.h against the driver: shapes of real models, three types, three contexts; each in a process of its own.
  *
  * usage: gpu_plan [CONFIG DTYPE CTX [plain]]; plain: no token is recorded. Without operands it is the test and runs itself for each row of
- * its table. The weights are one region of zeros that all tensors share: memory does not ask what is in it. Plans that are too large for
+ * its table. Weights are random, and those of a type share memory of the host. Plans that are too large for
  * this GPU are counted separately; the test fails when a plan is off, or cannot be measured, or when none was measured. */
 #include "kernels/cuda_loader.h"
 #include "runtime/session/session.h"
-#include "tools/engine/plan/sizes.h"
+#include "tools/engine/bench/synthetic.h"
 
-#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -23,25 +21,6 @@ static int fail(const char *what)
 {
     fprintf(stderr, "gpu_plan: %s\n", what);
     return 1;
-}
-
-/* Every matrix as dtype (q8_0 where its rows are not whole blocks of that), all of them in the same zeros. */
-static apr_status fill_model(apr_model *model, apr_dtype dtype, apr_error *err)
-{
-    uint64_t most = 0;
-
-    for (size_t i = 0; i < model->n_tensors; i++) {
-        apr_tensor *const t = &model->tensors[i];
-        t->dtype = t->rank < 2 ? APR_F32 : apr_row_bytes(dtype, t->dims[t->rank - 1]) > 0 ? dtype : APR_Q8_0;
-        APR_TRY(apr_tensor_size(t, "a shape", err));
-        if (t->n_bytes > most) most = t->n_bytes;
-    }
-    const int file = open("/dev/zero", O_RDONLY);
-    void *const zeros = mmap(NULL, most, PROT_READ, MAP_PRIVATE, file, 0);
-    close(file);
-    if (zeros == MAP_FAILED) return apr_no_memory(err, "zeros");
-    for (size_t i = 0; i < model->n_tensors; i++) model->tensors[i].data = zeros;
-    return APR_OK;
 }
 
 static apr_status run(const apr_cuda_api *cuda, const apr_model *model, int64_t n_ctx, bool plain, double *planned, double *driver,
@@ -67,20 +46,13 @@ static apr_status run(const apr_cuda_api *cuda, const apr_model *model, int64_t 
 static int measure(const apr_cuda_api *cuda, const char *path, const char *dtype, int64_t n_ctx, bool plain)
 {
     apr_error err = {0};
-    apr_model source, model;
-    apr_program program;
+    apr_synthetic made;
     double planned = 0, driver = 0;
 
-    if (apr_model_open(&source, path, &err) != APR_OK || apr_program_emit(&program, &source.hparams, &err) != APR_OK) return fail(err.text);
-    apr_status status = apr_skeleton_model(&model, &program, &source, &err);
-    if (status == APR_OK) {
-        model.path = path;
-        status = fill_model(&model, apr_dtype_by_name(dtype), &err);
-        if (status == APR_OK) status = run(cuda, &model, n_ctx, plain, &planned, &driver, &err);
-        apr_model_close(&model);
-    }
-    apr_program_close(&program);
-    apr_model_close(&source);
+    apr_status status = apr_synthetic_open(&made, path, dtype, true, &err);
+    if (status == APR_OK) status = apr_synthetic_fill(&made, 0, NULL, &err);
+    if (status == APR_OK) status = run(cuda, &made.model, n_ctx, plain, &planned, &driver, &err);
+    apr_synthetic_close(&made);
     if (status != APR_OK) {
         fail(err.text);
         return status == APR_E_MEMORY ? APR_E_MEMORY : 1;
@@ -107,8 +79,8 @@ static int run_self(const char *path, const char *dtype, const char *n_ctx)
 int main(int argc, char **argv)
 {
     static const char *const shapes[] = {"qwen2.5-0.5b", "qwen2.5-7b", "qwen2.5-32b"};
-    static const char *const of_other_families[] = {"qwen2.5-vl-7b", "qwen3-vl-30b-a3b", "falcon-h1-7b", "kimi-linear-48b-a3b",
-                                                    "deepseek-v3.2-two-layers"};
+    static const char *const of_other_families[] = {"qwen2.5-vl-7b", "qwen3-vl-30b-a3b", "falcon-h1-7b", "gemma-3n-e4b",
+                                                    "kimi-linear-48b-a3b", "deepseek-v3.2-two-layers"};
     enum { N_OTHERS = sizeof of_other_families / sizeof *of_other_families };
     static const char *const dtypes[] = {"f16", "q8_0", "q4_k"};
     static const char *const contexts[] = {"1024", "8192", "32768"};
