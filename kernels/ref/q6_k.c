@@ -8,6 +8,7 @@
  * Of equal results the first one tried is kept. */
 #include "kernels/ref/codecs.h"
 #include "kernels/ref/k_search.h"
+#include "kernels/ref/step_ladders.h"
 
 enum { ELEMS = 256, SUBS = 16, SUB_ELEMS = 16 };
 
@@ -37,8 +38,6 @@ typedef struct sums {
     float qq, qx;
 } sums;
 
-static float inverse_of(float step) { return step != 0.0f ? 1.0f / step : 0.0f; }
-
 static inline float code_of(float x, float inverse) { return apr_clamp(apr_round_even(x * inverse), (float)MIN_CODE, (float)MAX_CODE); }
 
 /* Sum of 16 products in 8 lanes. */
@@ -52,7 +51,7 @@ static inline float dot(const float *restrict a, const float *restrict b)
 /* Gives every value the nearest code, computes the sums, and returns the squared error after decoding. */
 static float try_step(const float *restrict x, const float *restrict w, float step, sums *restrict s)
 {
-    const float inverse = inverse_of(step);
+    const float inverse = apr_inverse_of(step);
     float q[SUB_ELEMS], wq[SUB_ELEMS], e[SUB_ELEMS], we[SUB_ELEMS];
     for (int j = 0; j < SUB_ELEMS; j++) {
         q[j] = code_of(x[j], inverse);
@@ -93,13 +92,6 @@ typedef struct block_scales {
     float error;
 } block_scales;
 
-/* To FP16; a non-zero value stays non-zero, and a too large one becomes the largest. */
-static uint16_t stored_scale(float x)
-{
-    const uint16_t half = apr_f32_to_f16(apr_clamp(x, -APR_F16_MAX, APR_F16_MAX));
-    return (half & 0x7fff) == 0 && x != 0.0f ? (uint16_t)(half | 1) : half;
-}
-
 /* Step 3 for one sub-block: tries the given scale and two neighbours on each side. Leaves the best in *scale, adds its sums for step 4,
  * with value = d * a, a = scale * code, and returns its error. */
 static float choose_scale(const float *restrict x, const float *restrict w, float d, int *scale, float *aa, float *ax)
@@ -128,9 +120,10 @@ static block_scales search_block(const float *restrict x, const float *restrict 
         const float magnitude = ideal[sub] < 0.0f ? -ideal[sub] : ideal[sub];
         if (magnitude > largest) largest = magnitude, signed_largest = ideal[sub];
     }
-    block_scales now = {.d = stored_scale(signed_largest / (float)MIN_SCALE)}, best = now;
+    block_scales now = {.d = apr_stored_scale(signed_largest / (float)MIN_SCALE)}, best = now;
     for (int sub = 0; sub < SUBS; sub++)
-        now.scale[sub] = (int)apr_clamp(apr_round_even(ideal[sub] * inverse_of(apr_f16_to_f32(now.d))), (float)MIN_SCALE, (float)MAX_SCALE);
+        now.scale[sub] =
+            (int)apr_clamp(apr_round_even(ideal[sub] * apr_inverse_of(apr_f16_to_f32(now.d))), (float)MIN_SCALE, (float)MAX_SCALE);
 
     for (int round = 0; round < APR_Q6_K_ROUNDS; round++) {
         const float d = apr_f16_to_f32(now.d);
@@ -141,7 +134,7 @@ static block_scales search_block(const float *restrict x, const float *restrict 
         if (round > 0 && !(now.error < best.error)) break;
         best = now;
         if (!(aa > 0.0f)) break;
-        now.d = stored_scale(ax / aa);
+        now.d = apr_stored_scale(ax / aa);
         if (now.d == best.d) break;
     }
     return best;
@@ -164,7 +157,7 @@ void apr_ref_encode_q6_k_by(const float *restrict src, const float *restrict imp
         for (int sub = 0; sub < SUBS; sub++) {
             const int half = sub / 8, k = sub % 8 / 2, first = sub % 2 * SUB_ELEMS;
             uint8_t *const ql = block->ql + 64 * half + k % 2 * 32 + first, *const qh = block->qh + 32 * half + first;
-            const float inverse = inverse_of(d * (float)best.scale[sub]);
+            const float inverse = apr_inverse_of(d * (float)best.scale[sub]);
             block->scales[sub] = (int8_t)best.scale[sub];
             for (int l = 0; l < SUB_ELEMS; l++) {
                 const int code = (int)code_of(x[SUB_ELEMS * sub + l], inverse) - MIN_CODE;

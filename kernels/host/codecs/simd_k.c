@@ -5,169 +5,11 @@
  * block. A group is as many blocks as lanes hold: one or two.
  *
  * w: weights of the values; NULL: all are 1, a faster case for which the compiler removes the rest. */
-#include "kernels/host/codecs/simd_codecs.h"
-#include "kernels/host/codecs/simd_transpose.h"
-#include "kernels/ref/codecs.h"
-#include "kernels/ref/k_search.h"
+#include "kernels/host/codecs/simd_affine.h"
 
 /* ---- Q4_K and Q5_K ---- */
 
 enum { ELEMS = 256, SUBS = 8, SUB_ELEMS = 32, MAX_SCALE = 63, BLOCKS = WIDE / SUBS };
-
-typedef struct grids {
-    wide step, offset;
-} grids;
-
-typedef struct sums {
-    wide w, x, xx, q, qq, qx; /* w: sum of the weights */
-} sums;
-
-static const float rounder = 12582912.0f; /* 1.5 * 2^23: added, it leaves no bits for a fraction; see apr_round_even */
-
-WIDE_INLINE wide_mask is_positive(wide a) { return wide_less(wide_set(0.0f), a); }
-WIDE_INLINE wide inverse_of(wide step) { return wide_where(is_positive(step), wide_div(wide_set(1.0f), step)); }
-
-/* How codes must be clamped: not, above by max_code, or also below by 0. */
-enum { BOUND_NONE, BOUND_ABOVE, BOUND_BOTH };
-
-/* Clamps before the rounder is subtracted: integers out of bounds are out of bounds with it also. */
-WIDE_INLINE wide code_of(wide x, wide inverse, wide offset, float max_code, int bound)
-{
-    wide v = wide_add(wide_mul(wide_add(x, offset), inverse), wide_set(rounder));
-    if (bound == BOUND_BOTH) v = wide_max(v, wide_set(rounder));
-    if (bound != BOUND_NONE) v = wide_min(v, wide_set(rounder + max_code));
-    return wide_sub(v, wide_set(rounder));
-}
-
-/* Weighted sums of a lane, in eight parts as the reference adds them. */
-typedef struct lane_sums {
-    wide q[8], qq[8], qx[8], ee[8];
-} lane_sums;
-
-WIDE_INLINE void add_to(wide *sum, bool is_first, wide a) { *sum = is_first ? a : wide_add(*sum, a); }
-
-/* Without weights, sums of codes and of their squares are integers, exact in any order; other sums are kept in eight parts. */
-WIDE_INLINE wide try_grid(const wide *x, const wide *w, grids g, float max_code, int bound, bool want_error, sums *s)
-{
-    const wide inverse = inverse_of(g.step);
-    wide q_sum = wide_set(0.0f), qq_sum = wide_set(0.0f);
-    lane_sums lanes;
-
-#pragma GCC unroll 8
-    for (int l = 0; l < 8; l++) {
-#pragma GCC unroll 4
-        for (int k = 0; k < 4; k++) {
-            const wide v = x[l + 8 * k], q = code_of(v, inverse, g.offset, max_code, bound);
-            const wide wq = w != NULL ? wide_mul(w[l + 8 * k], q) : q;
-            add_to(&lanes.qx[l], k == 0, wide_mul(wq, v));
-            if (w != NULL) {
-                add_to(&lanes.q[l], k == 0, wq);
-                add_to(&lanes.qq[l], k == 0, wide_mul(wq, q));
-            } else {
-                q_sum = wide_add(q_sum, q);
-                qq_sum = wide_integer_fma(q, q, qq_sum);
-            }
-            if (!want_error) continue;
-            const wide e = wide_sub(wide_sub(wide_mul(g.step, q), g.offset), v);
-            add_to(&lanes.ee[l], k == 0, wide_mul(w != NULL ? wide_mul(w[l + 8 * k], e) : e, e));
-        }
-    }
-    s->q = w != NULL ? wide_sum8(lanes.q) : q_sum;
-    s->qq = w != NULL ? wide_sum8(lanes.qq) : qq_sum;
-    s->qx = wide_sum8(lanes.qx);
-    return want_error ? wide_sum8(lanes.ee) : wide_set(0.0f);
-}
-
-WIDE_INLINE grids fit(const sums *s, wide *error)
-{
-    const wide zero = wide_set(0.0f), n = s->w;
-    const wide det = wide_sub(wide_mul(n, s->qq), wide_mul(s->q, s->q));
-    const wide_mask solvable = is_positive(det);
-    grids g;
-
-    g.step = wide_where(solvable, wide_div(wide_sub(wide_mul(n, s->qx), wide_mul(s->q, s->x)), det));
-    g.offset = wide_div(wide_sub(wide_mul(s->q, s->qx), wide_mul(s->qq, s->x)), det);
-    g.offset = wide_choose(solvable, g.offset, wide_set(-1.0f));
-    const wide_mask below = wide_less(g.offset, zero);
-    if (wide_any(below)) {
-        g.offset = wide_choose(below, zero, g.offset);
-        g.step = wide_choose(below, wide_where(is_positive(s->qq), wide_div(s->qx, s->qq)), g.step);
-    }
-    g.step = wide_choose(wide_less(g.step, zero), zero, g.step);
-    const wide of_step = wide_mul(g.step, wide_sub(wide_mul(g.step, s->qq), wide_mul(wide_set(2.0f), s->qx)));
-    const wide twice = wide_mul(wide_set(2.0f), wide_sub(s->x, wide_mul(g.step, s->q)));
-    *error = wide_add(wide_add(s->xx, of_step), wide_mul(g.offset, wide_add(twice, wide_mul(n, g.offset))));
-    return g;
-}
-
-WIDE_INLINE void keep_better(wide_mask better, wide error, grids g, wide *least, grids *best)
-{
-    *least = wide_choose(better, error, *least);
-    best->step = wide_choose(better, g.step, best->step);
-    best->offset = wide_choose(better, g.offset, best->offset);
-}
-
-typedef struct best_grids {
-    wide least;
-    grids grid;
-} best_grids;
-
-/* With weights a fit is rejected if its step is larger than the range of the values. */
-WIDE_INLINE void try_and_fit(const wide *x, const wide *w, wide range, grids trial, float max_code, int bound, wide_mask candidates,
-                             sums *s, best_grids *best, wide_mask *better)
-{
-    wide error;
-    try_grid(x, w, trial, max_code, bound, false, s);
-    const grids g = fit(s, &error);
-    *better = wide_both(candidates, wide_less(error, best->least));
-    if (w != NULL) *better = wide_both(*better, wide_at_most(g.step, range));
-    keep_better(*better, error, g, &best->least, &best->grid);
-}
-
-WIDE_INLINE void sum_values(const wide *x, const wide *w, sums *s)
-{
-    wide weights[8], values[8], squares[8];
-    for (int l = 0; l < 8; l++)
-        for (int k = 0; k < 4; k++) {
-            const wide v = x[8 * k + l], wv = w != NULL ? wide_mul(w[8 * k + l], v) : v;
-            add_to(&values[l], k == 0, wv);
-            add_to(&squares[l], k == 0, wide_mul(wv, v));
-            if (w != NULL) add_to(&weights[l], k == 0, w[8 * k + l]);
-        }
-    s->w = w != NULL ? wide_sum8(weights) : wide_set((float)SUB_ELEMS);
-    s->x = wide_sum8(values);
-    s->xx = wide_sum8(squares);
-}
-
-/* Step 1. A grid from the lowest value on has no value below code 0; with fewer than max_code + 1/2 steps it has none above the last
- * code. A grid half a step later rounds its offset, so both bounds are needed. */
-WIDE_INLINE grids search_sub_blocks(const wide *x, const wide *w, apr_k_search search, sums *s)
-{
-    const float max_code = search.max_code;
-    wide low = wide_set(0.0f), high = x[0];
-    for (int j = 0; j < SUB_ELEMS; j++) {
-        low = wide_min(x[j], low);
-        high = wide_max(x[j], high);
-    }
-    const wide range = wide_sub(high, low), start = wide_minus(low);
-    const wide_mask has_range = wide_less(wide_set(0x1p-40f), range);
-    best_grids best = {wide_set(FLT_MAX), {wide_set(0.0f), start}};
-    wide_mask active = has_range;
-
-    sum_values(x, w, s);
-    for (int stretch = 0; stretch < search.stretches; stretch++) {
-        const float n_steps = search.first_steps + search.gap * (float)stretch;
-        const wide step = wide_div(range, wide_set(n_steps));
-        const grids at_start = {step, start}, shifted = {step, wide_sub(start, wide_mul(wide_set(0.5f), step))};
-        if (n_steps < max_code + 0.4f) try_and_fit(x, w, range, at_start, max_code, BOUND_NONE, has_range, s, &best, &active);
-        else try_and_fit(x, w, range, at_start, max_code, BOUND_ABOVE, has_range, s, &best, &active);
-        try_and_fit(x, w, range, shifted, max_code, BOUND_BOTH, has_range, s, &best, &active);
-    }
-    active = has_range;
-    for (int polish = 0; polish < search.polishes && wide_any(active); polish++)
-        try_and_fit(x, w, range, best.grid, max_code, BOUND_BOTH, active, s, &best, &active);
-    return best.grid;
-}
 
 /* The stored scales of a block, and its squared error. */
 typedef struct block_scales {
@@ -175,94 +17,15 @@ typedef struct block_scales {
     float scale[SUBS], min[SUBS], error;
 } block_scales;
 
-/* The contribution of each sub-block of a group to the sums over its block, as floats. */
-typedef struct parts {
-    float error[WIDE], scale[WIDE], min[WIDE], aa[WIDE], ab[WIDE], bb[WIDE], ax[WIDE], bx[WIDE];
-} parts;
-
-WIDE_INLINE wide nearest_scale(wide x) { return wide_clamp(wide_round(x), 0.0f, (float)MAX_SCALE); }
-
-/* Step 3 for all sub-blocks of a group. d, dmin and its inverse are those of each lane's block. */
-WIDE_INLINE void choose_scales(const wide *x, const wide *w, wide d, wide dmin, wide inverse_dmin, apr_k_search search, wide middle,
-                               wide first_min, sums *s, parts *p)
-{
-    const wide zero = wide_set(0.0f), last = wide_set((float)MAX_SCALE);
-    wide least = wide_set(-1.0f), q = zero, qq = zero, qx = zero, scale = middle, min = first_min;
-
-    for (int away = -search.reach; away <= search.reach; away++) {
-        const wide t = wide_add(middle, wide_set((float)away)), step = wide_mul(d, t);
-        wide_mask active = wide_both(wide_at_most(zero, t), wide_at_most(t, last));
-        wide m = first_min;
-        for (int pass = 0; pass < 2 && wide_any(active); pass++) {
-            const wide error = try_grid(x, w, (grids){step, wide_mul(dmin, m)}, search.max_code, BOUND_BOTH, true, s);
-            const wide_mask better = wide_both(active, wide_either(wide_less(least, zero), wide_less(error, least)));
-            least = wide_choose(better, error, least);
-            q = wide_choose(better, s->q, q);
-            qq = wide_choose(better, s->qq, qq);
-            qx = wide_choose(better, s->qx, qx);
-            scale = wide_choose(better, t, scale);
-            min = wide_choose(better, m, min);
-            const wide left = wide_sub(wide_mul(step, s->q), s->x);
-            const wide off = w != NULL ? wide_div(left, s->w) : wide_mul(left, wide_set(1.0f / (float)SUB_ELEMS));
-            const wide fitted = nearest_scale(wide_mul(off, inverse_dmin));
-            active = wide_both(active, wide_differs(fitted, m));
-            m = fitted;
-        }
-    }
-    wide_store(p->error, least);
-    wide_store(p->scale, scale);
-    wide_store(p->min, min);
-    wide_store(p->aa, wide_mul(wide_mul(scale, scale), qq));
-    wide_store(p->ab, wide_mul(wide_mul(scale, min), q));
-    wide_store(p->bb, wide_mul(wide_mul(min, min), s->w));
-    wide_store(p->ax, wide_mul(scale, qx));
-    wide_store(p->bx, wide_mul(min, s->x));
-}
-
-/* To FP16; a non-zero value stays non-zero, and a too large one becomes the largest. */
-static uint16_t stored_scale(float x)
-{
-    const uint16_t half = apr_f32_to_f16(x < APR_F16_MAX ? x : APR_F16_MAX);
-    return half == 0 && x > 0.0f ? 1 : half;
-}
-
-static float sum_of(const float *a)
-{
-    float sum = 0.0f;
-    for (int i = 0; i < SUBS; i++) sum += a[i];
-    return sum;
-}
-
-static float largest_of(const float *a)
-{
-    float most = 0.0f;
-    for (int i = 0; i < SUBS; i++) most = a[i] > most ? a[i] : most;
-    return most;
-}
-
-/* Step 4 of the block whose sub-blocks are lanes first to first + 7. */
-static bool fit_block(const parts *p, int first, uint16_t *d, uint16_t *dmin)
-{
-    const float aa = sum_of(p->aa + first), ab = sum_of(p->ab + first), bb = sum_of(p->bb + first);
-    const float ax = sum_of(p->ax + first), bx = sum_of(p->bx + first), det = aa * bb - ab * ab;
-    const float fit_d = det > 0.0f ? (ax * bb - bx * ab) / det : aa > 0.0f ? ax / aa : 0.0f;
-    const float fit_dmin = det > 0.0f ? (ax * ab - bx * aa) / det : 0.0f;
-
-    if (!(fit_d > 0.0f && fit_dmin >= 0.0f)) return false;
-    *d = stored_scale(fit_d);
-    *dmin = stored_scale(fit_dmin);
-    return true;
-}
-
 /* Ends a round for one block. Returns whether there is another round, with the new d and dmin in `now`. */
 static bool end_round(int round, const parts *p, int first, block_scales *now, block_scales *best)
 {
-    now->error = sum_of(p->error + first);
+    now->error = sum_of(p->error + first, SUBS);
     memcpy(now->scale, p->scale + first, sizeof now->scale);
     memcpy(now->min, p->min + first, sizeof now->min);
     if (round > 0 && !(now->error < best->error)) return false;
     *best = *now;
-    return fit_block(p, first, &now->d, &now->dmin) && (now->d != best->d || now->dmin != best->dmin);
+    return fit_block(p, first, SUBS, &now->d, &now->dmin) && (now->d != best->d || now->dmin != best->dmin);
 }
 
 /* d and dmin of its block for each lane of a group. */
@@ -281,7 +44,7 @@ WIDE_INLINE void spread(const block_scales *blocks, lane_scales *lanes)
 WIDE_INLINE void search_group(const wide *x, const wide *w, apr_k_search search, block_scales best[BLOCKS])
 {
     sums s;
-    const grids ideal = search_sub_blocks(x, w, search, &s);
+    const grids ideal = search_sub_blocks(x, w, SUB_ELEMS, search, w != NULL, &s);
     block_scales now[BLOCKS];
     lane_scales lanes;
     parts p;
@@ -290,17 +53,17 @@ WIDE_INLINE void search_group(const wide *x, const wide *w, apr_k_search search,
     wide_store(p.scale, ideal.step);
     wide_store(p.min, ideal.offset);
     for (int b = 0; b < BLOCKS; b++) {
-        now[b].d = stored_scale(largest_of(p.scale + b * SUBS) / (float)MAX_SCALE);
-        now[b].dmin = stored_scale(largest_of(p.min + b * SUBS) / (float)MAX_SCALE);
+        now[b].d = apr_stored_scale(largest_of(p.scale + b * SUBS, SUBS) / (float)MAX_SCALE);
+        now[b].dmin = apr_stored_scale(largest_of(p.min + b * SUBS, SUBS) / (float)MAX_SCALE);
         best[b] = now[b];
         active[b] = true;
     }
     spread(now, &lanes);
-    wide scale = nearest_scale(wide_mul(ideal.step, inverse_of(wide_load(lanes.d))));
-    wide min = nearest_scale(wide_mul(ideal.offset, inverse_of(wide_load(lanes.dmin))));
+    wide scale = nearest_of(wide_mul(ideal.step, inverse_of(wide_load(lanes.d))), (float)MAX_SCALE);
+    wide min = nearest_of(wide_mul(ideal.offset, inverse_of(wide_load(lanes.dmin))), (float)MAX_SCALE);
     for (int round = 0; round < search.rounds && any; round++) {
         const wide dmin = wide_load(lanes.dmin);
-        choose_scales(x, w, wide_load(lanes.d), dmin, inverse_of(dmin), search, scale, min, &s, &p);
+        choose_scales(x, w, SUB_ELEMS, wide_load(lanes.d), dmin, inverse_of(dmin), search, (float)MAX_SCALE, scale, min, &s, 0, &p);
         any = false;
         for (int b = 0; b < BLOCKS; b++) {
             if (active[b]) active[b] = end_round(round, &p, b * SUBS, &now[b], &best[b]);
@@ -517,13 +280,6 @@ typedef struct q6_block_scales {
     float scale[Q6_SUBS], error;
 } q6_block_scales;
 
-/* To FP16; a non-zero value stays non-zero, and a too large one becomes the largest. */
-static uint16_t q6_stored_scale(float x)
-{
-    const uint16_t half = apr_f32_to_f16(apr_clamp(x, -APR_F16_MAX, APR_F16_MAX));
-    return (half & 0x7fff) == 0 && x != 0.0f ? (uint16_t)(half | 1) : half;
-}
-
 /* The value with the largest magnitude; the first of equals. */
 static float signed_largest(const float *a)
 {
@@ -542,7 +298,7 @@ WIDE_INLINE void search_block(const wide x[VECTORS][Q6_SUB_ELEMS], const wide *w
     q6_parts p;
 
     for (int v = 0; v < VECTORS; v++) wide_store(p.scale + v * WIDE, q6_search_sub_blocks(x[v], w != NULL ? w + v * Q6_SUB_ELEMS : NULL));
-    best->d = d = q6_stored_scale(signed_largest(p.scale) / (float)Q6_MIN_SCALE);
+    best->d = d = apr_stored_scale(signed_largest(p.scale) / (float)Q6_MIN_SCALE);
     for (int v = 0; v < VECTORS; v++) {
         const wide scale = wide_mul(wide_load(p.scale + v * WIDE), q6_inverse_of(wide_set(apr_f16_to_f32(d))));
         wide_store(p.scale + v * WIDE, wide_clamp(wide_round(scale), (float)Q6_MIN_SCALE, (float)Q6_MAX_SCALE));
@@ -556,7 +312,7 @@ WIDE_INLINE void search_block(const wide x[VECTORS][Q6_SUB_ELEMS], const wide *w
         best->error = error;
         memcpy(best->scale, p.scale, sizeof best->scale);
         if (!(aa > 0.0f)) break;
-        d = q6_stored_scale(ax / aa);
+        d = apr_stored_scale(ax / aa);
         if (d == best->d) break;
     }
 }
