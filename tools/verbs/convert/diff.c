@@ -3,7 +3,7 @@
 #include "convert/naming.h"
 #include "formats/tensor/sink.h"
 #include "tools/report/meter.h"
-#include "tools/report/table.h"
+#include "tools/report/report.h"
 #include "tools/report/terminal.h"
 #include "tools/report/text.h"
 #include "tools/verbs/show/kind_names.h"
@@ -13,13 +13,19 @@
 #include <math.h>
 #include <string.h>
 
-static void print_model(const char *letter, const apr_model *model)
+static void report_model(apr_report *r, const char *letter, const char *key, const apr_model *model)
 {
     char path[512];
-    printf("%s%s%s  %s: %s, %zu tensor%s%s\n", apr_bold(stdout), letter, apr_plain(stdout),
-           apr_clean_text(path, sizeof path, model->path, strlen(model->path)), apr_format_name(model->format), model->n_tensors,
-           model->n_tensors == 1 ? "" : "s",
-           model->naming == APR_NAMING_GGML ? ", llama.cpp's tensor names, which are unknown for this family" : "");
+
+    apr_report_print(r, "%s%s%s  %s: %s, %zu tensor%s%s\n", apr_bold(stdout), letter, apr_plain(stdout),
+                     apr_clean_text(path, sizeof path, model->path, strlen(model->path)), apr_format_name(model->format), model->n_tensors,
+                     model->n_tensors == 1 ? "" : "s",
+                     model->naming == APR_NAMING_GGML ? ", llama.cpp's tensor names, which are unknown for this family" : "");
+    apr_report_open(r, key, '{');
+    apr_report_member(r, "path", apr_as_text(model->path));
+    apr_report_member(r, "container", apr_as_text(apr_format_name(model->format)));
+    apr_report_member(r, "n_tensors", apr_as_uint(model->n_tensors));
+    apr_report_shut(r, '}');
 }
 
 /* --- facts: hyperparameters, tokenizer, metadata, files --- */
@@ -75,23 +81,20 @@ static void put_fact_text(const apr_fact_diff *fact, fact_text *text)
     if (fact->a.kind == APR_FACT_TEXT && strcmp(text->a, text->b) == 0) snprintf(text->b, sizeof text->b, "begins the same");
 }
 
-static apr_status print_facts(const apr_model_diff *diff, apr_error *err)
+static void report_facts(apr_report *r, const apr_model_diff *diff)
 {
-    static const apr_column columns[] = {{"", false}, {"", false}, {"A", false}, {"B", false}};
-    apr_table table;
+    static const apr_column columns[] = {{"", .key = "topic"}, {"", .key = "name"}, {"A", .key = "a"}, {"B", .key = "b"}};
 
-    if (diff->n_facts == 0) return APR_OK;
-    printf("\n");
-    apr_table_start(&table, columns, 4);
+    if (diff->n_facts > 0) apr_report_print(r, "\n");
+    apr_report_table(r, diff->n_facts > 0 ? "" : NULL, "differences", columns, 4);
     for (size_t i = 0; i < diff->n_facts; i++) {
         fact_text text;
         put_fact_text(&diff->facts[i], &text);
-        apr_table_cell(&table, "%s", topics[diff->facts[i].topic]);
-        apr_table_cell(&table, "%s", text.name);
-        apr_table_cell(&table, "%s", text.a);
-        apr_table_cell(&table, "%s", text.b);
+        const char *const cells[] = {topics[diff->facts[i].topic], text.name, text.a, text.b};
+        apr_report_row(r);
+        for (size_t k = 0; k < 4; k++) apr_report_cell(r, apr_as_text(cells[k]), "%s", cells[k]);
     }
-    return apr_table_print(&table, stdout, 2, err);
+    apr_report_close(r);
 }
 
 /* Equal values and types but other bytes: a zero's sign, or different codes for the same value. */
@@ -101,67 +104,87 @@ static bool has_same_values_in_one_type(const apr_tensor_diff *pair)
     return has_same_values && pair->a->dtype == pair->b->dtype && pair->a->scale == NULL && pair->b->scale == NULL && !pair->as_library;
 }
 
-/* Five cells: largest error and its index, SNR, cosine, note. */
-static void add_metrics(apr_table *table, const apr_tensor_diff *pair)
+static void cell(apr_report *r, const char *text) { apr_report_cell(r, apr_as_absent(), "%s", text); }
+
+/* In text five cells: largest error and its index, SNR, cosine, note. */
+static void report_metrics(apr_report *r, const apr_tensor_diff *pair)
 {
     const apr_metrics *const m = &pair->metrics;
+    const apr_json_value none = apr_as_absent();
     const bool is_equal = m->max_at < 0;
 
-    apr_table_cell(table, is_equal ? "-" : "%.3g", (double)m->max_error);
-    apr_table_cell(table, is_equal ? "-" : "%lld", (long long)m->max_at);
-    apr_table_cell(table, is_equal ? "equal" : "%.1f", apr_metrics_snr_db(m));
-    apr_table_cell(table, is_equal ? "-" : "%.6f", apr_metrics_cosine(m));
-    if (m->n_nonfinite > 0) apr_table_cell(table, "%lld not finite", (long long)m->n_nonfinite);
-    else
-        apr_table_cell(table, "%s",
-                       pair->as_library                    ? "rounded as its library does"
-                       : has_same_values_in_one_type(pair) ? "other bytes"
-                                                           : "");
+    apr_report_member(r, "max_error", apr_as_real(m->max_error));
+    apr_report_member(r, "max_error_at", apr_as_int(m->max_at));
+    apr_report_member(r, "max_error_over_rms", apr_as_real(apr_diff_relative_max(m)));
+    apr_report_member(r, "rmse", apr_as_real(apr_metrics_rmse(m)));
+    apr_report_member(r, "snr_db", apr_as_real(apr_metrics_snr_db(m)));
+    apr_report_member(r, "cosine", apr_as_real(apr_metrics_cosine(m)));
+    apr_report_member(r, "n_nonfinite", apr_as_int(m->n_nonfinite));
+    apr_report_cell(r, none, is_equal ? "-" : "%.3g", (double)m->max_error);
+    apr_report_cell(r, none, is_equal ? "-" : "%lld", (long long)m->max_at);
+    apr_report_cell(r, none, is_equal ? "equal" : "%.1f", apr_metrics_snr_db(m));
+    apr_report_cell(r, none, is_equal ? "-" : "%.6f", apr_metrics_cosine(m));
+    if (m->n_nonfinite > 0) apr_report_cell(r, none, "%lld not finite", (long long)m->n_nonfinite);
+    else cell(r, pair->as_library ? "rounded as its library does" : has_same_values_in_one_type(pair) ? "other bytes" : "");
 }
 
 /* The same five cells for tensors without metrics. */
-static void add_note(apr_table *table, const apr_tensor_diff *pair)
+static void report_note(apr_report *r, const apr_tensor_diff *pair)
 {
     const bool in_both = pair->a != NULL && pair->b != NULL;
     char dims_a[128], dims_b[128];
 
-    for (int i = 0; i < 4; i++) apr_table_cell(table, "%s", !in_both ? "" : i == 2 && pair->same_bytes ? "same" : "-");
+    for (int i = 0; i < 4; i++) cell(r, !in_both ? "" : i == 2 && pair->same_bytes ? "same" : "-");
     if (in_both && !pair->same_dims)
-        apr_table_cell(table, "%s against %s", apr_dims_text(pair->a, dims_a, sizeof dims_a),
-                       apr_dims_text(pair->b, dims_b, sizeof dims_b));
-    else apr_table_cell(table, "%s", in_both && !pair->same_bytes ? "other bytes" : "");
+        apr_report_cell(r, apr_as_absent(), "%s against %s", apr_dims_text(pair->a, dims_a, sizeof dims_a),
+                        apr_dims_text(pair->b, dims_b, sizeof dims_b));
+    else cell(r, in_both && !pair->same_bytes ? "other bytes" : "");
 }
 
-static void add_tensor(apr_table *table, const apr_tensor_diff *pair)
+static void report_tensor(apr_report *r, const char *key, const apr_tensor *tensor)
 {
-    apr_table_cell(table, "%s", pair->a != NULL ? pair->a->name : pair->b->name);
-    apr_table_cell(table, "%s", pair->a != NULL ? apr_dtypes[pair->a->dtype].name : "absent");
-    apr_table_cell(table, "%s", pair->b != NULL ? apr_dtypes[pair->b->dtype].name : "absent");
-    if (pair->has_metrics) add_metrics(table, pair);
-    else add_note(table, pair);
-}
-
-static apr_status print_tensors(const apr_model_diff *diff, bool all, apr_error *err)
-{
-    static const apr_column columns[] = {{"tensor", false},
-                                         {"A", false},
-                                         {"B", false},
-                                         {"max error", true},
-                                         {"at", true, .drops = true},
-                                         {"SNR dB", true},
-                                         {"cosine", true, .drops = true},
-                                         {"", false}};
-    apr_table table;
-
-    apr_table_start(&table, columns, sizeof columns / sizeof *columns);
-    for (size_t i = 0; i < diff->n_tensors; i++)
-        if (all || !apr_tensor_diff_has_same_values(&diff->tensors[i])) add_tensor(&table, &diff->tensors[i]);
-    if (table.n_cells == 0) {
-        apr_table_close(&table);
-        return APR_OK;
+    cell(r, tensor != NULL ? apr_dtypes[tensor->dtype].name : "absent");
+    if (tensor == NULL) {
+        apr_report_member(r, key, apr_as_null());
+        return;
     }
-    printf("\n");
-    return apr_table_print(&table, stdout, 2, err);
+    apr_report_open(r, key, '{');
+    apr_report_member(r, "dtype", apr_as_text(apr_dtypes[tensor->dtype].name));
+    apr_report_open(r, "shape", '[');
+    for (int i = 0; i < tensor->rank; i++) apr_report_member(r, NULL, apr_as_int(tensor->dims[i]));
+    apr_report_shut(r, ']');
+    apr_report_shut(r, '}');
+}
+
+static void report_pair(apr_report *r, const apr_tensor_diff *pair)
+{
+    const char *const name = pair->a != NULL ? pair->a->name : pair->b->name;
+
+    apr_report_row(r);
+    apr_report_cell(r, apr_as_text(name), "%s", name);
+    report_tensor(r, "a", pair->a);
+    report_tensor(r, "b", pair->b);
+    apr_report_member(r, "same_bytes", apr_as_bool(pair->same_bytes));
+    apr_report_member(r, "differs", apr_as_bool(pair->differs));
+    if (pair->as_library) apr_report_member(r, "as_library", apr_as_bool(true));
+    if (pair->has_metrics) report_metrics(r, pair);
+    else report_note(r, pair);
+}
+
+/* In JSON all of them. */
+static void report_tensors(apr_report *r, const apr_model_diff *diff, bool all)
+{
+    static const apr_column columns[] = {
+        {"tensor", .key = "name"},       {"A"}, {"B"}, {"max error", true}, {"at", true, .drops = true}, {"SNR dB", true},
+        {"cosine", true, .drops = true}, {""}};
+    size_t n_shown = 0;
+
+    for (size_t i = 0; i < diff->n_tensors; i++) n_shown += all || !apr_tensor_diff_has_same_values(&diff->tensors[i]);
+    if (n_shown > 0) apr_report_print(r, "\n");
+    apr_report_table(r, n_shown > 0 ? "" : NULL, "tensors", columns, sizeof columns / sizeof *columns);
+    for (size_t i = 0; i < diff->n_tensors; i++)
+        if (all || r->json != NULL || !apr_tensor_diff_has_same_values(&diff->tensors[i])) report_pair(r, &diff->tensors[i]);
+    apr_report_close(r);
 }
 
 /* "the same values; 11 tensors have another type (bf16, f32)" */
@@ -216,88 +239,22 @@ static void print_summary(const apr_model_diff *diff)
                                                : "A and B are the same model");
 }
 
-static apr_status diff_print(const apr_model_diff *diff, bool all, apr_error *err)
+static apr_status report_diff(const apr_model_diff *diff, bool all, apr_answer *answer, apr_error *err)
 {
-    print_model("A", diff->a);
-    print_model("B", diff->b);
-    APR_TRY(print_facts(diff, err));
-    APR_TRY(print_tensors(diff, all, err));
-    print_summary(diff);
-    return APR_OK;
-}
+    apr_report r;
 
-/* --- JSON --- */
-
-static void put_model(apr_json_text *out, const char *key, const apr_model *model)
-{
-    apr_json_open(out, key, '{');
-    apr_json_cstring(out, "path", model->path);
-    apr_json_cstring(out, "container", apr_format_name(model->format));
-    apr_json_uint(out, "n_tensors", model->n_tensors);
-    apr_json_close(out, '}');
-}
-
-static void put_tensor(apr_json_text *out, const char *key, const apr_tensor *tensor)
-{
-    if (tensor == NULL) {
-        apr_json_null(out, key);
-        return;
-    }
-    apr_json_open(out, key, '{');
-    apr_json_cstring(out, "dtype", apr_dtypes[tensor->dtype].name);
-    apr_json_open(out, "shape", '[');
-    for (int i = 0; i < tensor->rank; i++) apr_json_int(out, NULL, tensor->dims[i]);
-    apr_json_close(out, ']');
-    apr_json_close(out, '}');
-}
-
-static void put_pair(apr_json_text *out, const apr_tensor_diff *pair)
-{
-    const apr_metrics *const m = &pair->metrics;
-
-    apr_json_open(out, NULL, '{');
-    apr_json_cstring(out, "name", pair->a != NULL ? pair->a->name : pair->b->name);
-    put_tensor(out, "a", pair->a);
-    put_tensor(out, "b", pair->b);
-    apr_json_bool(out, "same_bytes", pair->same_bytes);
-    apr_json_bool(out, "differs", pair->differs);
-    if (pair->as_library) apr_json_bool(out, "as_library", true);
-    if (pair->has_metrics) {
-        apr_json_real(out, "max_error", m->max_error);
-        apr_json_int(out, "max_error_at", m->max_at);
-        apr_json_real(out, "max_error_over_rms", apr_diff_relative_max(m));
-        apr_json_real(out, "rmse", apr_metrics_rmse(m));
-        apr_json_real(out, "snr_db", apr_metrics_snr_db(m));
-        apr_json_real(out, "cosine", apr_metrics_cosine(m));
-        apr_json_int(out, "n_nonfinite", m->n_nonfinite);
-    }
-    apr_json_close(out, '}');
-}
-
-static void diff_json(const apr_model_diff *diff, apr_json_text *out)
-{
-    apr_json_bool(out, "same", apr_diff_is_same(diff));
-    apr_json_bool(out, "same_values", apr_diff_has_same_values(diff));
-    put_model(out, "a", diff->a);
-    put_model(out, "b", diff->b);
-    apr_json_uint(out, "n_same_bytes", diff->n_same_bytes);
-    apr_json_uint(out, "n_same_values", diff->n_same_values);
-    apr_json_uint(out, "n_differing", diff->n_differing);
-    apr_json_open(out, "differences", '[');
-    for (size_t i = 0; i < diff->n_facts; i++) {
-        fact_text text;
-        put_fact_text(&diff->facts[i], &text);
-        apr_json_open(out, NULL, '{');
-        apr_json_cstring(out, "topic", topics[diff->facts[i].topic]);
-        apr_json_cstring(out, "name", text.name);
-        apr_json_cstring(out, "a", text.a);
-        apr_json_cstring(out, "b", text.b);
-        apr_json_close(out, '}');
-    }
-    apr_json_close(out, ']');
-    apr_json_open(out, "tensors", '[');
-    for (size_t i = 0; i < diff->n_tensors; i++) put_pair(out, &diff->tensors[i]);
-    apr_json_close(out, ']');
+    apr_report_start(&r, answer, err);
+    apr_report_member(&r, "same", apr_as_bool(apr_diff_is_same(diff)));
+    apr_report_member(&r, "same_values", apr_as_bool(apr_diff_has_same_values(diff)));
+    report_model(&r, "A", "a", diff->a);
+    report_model(&r, "B", "b", diff->b);
+    apr_report_member(&r, "n_same_bytes", apr_as_uint(diff->n_same_bytes));
+    apr_report_member(&r, "n_same_values", apr_as_uint(diff->n_same_values));
+    apr_report_member(&r, "n_differing", apr_as_uint(diff->n_differing));
+    report_facts(&r, diff);
+    report_tensors(&r, diff, all);
+    if (r.json == NULL && r.status == APR_OK) print_summary(diff);
+    return apr_report_end(&r);
 }
 
 /* --- the command: opens both models, makes canonical views, compares them --- */
@@ -329,8 +286,7 @@ static apr_status compare(const apr_call *call, const apr_model *a, const apr_mo
     apr_status status = apr_diff_models(
         &diff, a, b, &(apr_diff_options){.no_metadata = !options->metadata, .tolerance = options->tolerance}, &progress, err);
     apr_meter_end(&meter);
-    if (status == APR_OK && call->answer->json) diff_json(&diff, &call->answer->body);
-    else if (status == APR_OK) status = diff_print(&diff, options->all, err);
+    if (status == APR_OK) status = report_diff(&diff, options->all, call->answer, err);
     const bool is_same = apr_diff_is_same(&diff) || (!options->exact && apr_diff_has_same_values(&diff));
     if (status == APR_OK && !is_same) status = APR_E_NO; /* the answer itself says why */
     apr_diff_close(&diff);

@@ -1,7 +1,7 @@
 /* imatrix_print.c - what an imatrix holds, as text and as JSON. */
 #include "tools/verbs/run/imatrix_print.h"
 
-#include "tools/report/table.h"
+#include "tools/report/report.h"
 #include "tools/report/text.h"
 
 #include <math.h>
@@ -37,16 +37,16 @@ static spread spread_of(const apr_imatrix_entry *e)
     return s;
 }
 
-static void head_json(apr_json_text *json, const apr_imatrix *m)
+static void report_head(apr_report *r, const apr_imatrix *m)
 {
-    apr_json_string(json, "file", m->path, strlen(m->path));
-    apr_json_string(json, "format", m->is_legacy ? "dat" : "gguf", m->is_legacy ? 3 : 4);
-    apr_json_open(json, "texts", '[');
-    for (size_t i = 0; i < m->n_datasets; i++) apr_json_string(json, NULL, m->datasets[i], strlen(m->datasets[i]));
-    apr_json_close(json, ']');
-    apr_json_int(json, "windows", m->chunk_count);
-    apr_json_int(json, "window", m->chunk_size);
-    apr_json_int(json, "entries", (int64_t)m->n_entries);
+    apr_report_member(r, "file", apr_as_text(m->path));
+    apr_report_member(r, "format", apr_as_text(m->is_legacy ? "dat" : "gguf"));
+    apr_report_open(r, "texts", '[');
+    for (size_t i = 0; i < m->n_datasets; i++) apr_report_member(r, NULL, apr_as_text(m->datasets[i]));
+    apr_report_shut(r, ']');
+    apr_report_member(r, "windows", apr_as_int(m->chunk_count));
+    apr_report_member(r, "window", apr_as_int(m->chunk_size));
+    apr_report_member(r, "entries", apr_as_int((int64_t)m->n_entries));
 }
 
 static int64_t count_unseen(const apr_imatrix *m, size_t *n_entries)
@@ -63,26 +63,25 @@ static int64_t count_unseen(const apr_imatrix *m, size_t *n_entries)
 
 apr_status apr_imatrix_answer(const apr_call *call, const apr_imatrix *m, size_t n_nameless, double seconds, apr_error *err)
 {
-    apr_json_text *const json = &call->answer->body;
+    const int64_t n_tokens = m->chunk_count * m->chunk_size;
     size_t n_partly;
     const int64_t n_unseen = count_unseen(m, &n_partly);
+    apr_report r;
 
-    (void)err;
-    if (call->answer->json) {
-        head_json(json, m);
-        apr_json_int(json, "tokens", m->chunk_count * m->chunk_size);
-        apr_json_int(json, "experts_without_tokens", n_unseen);
-        apr_json_int(json, "matrices_without_name", (int64_t)n_nameless);
-        apr_json_real(json, "seconds", seconds);
-        return APR_OK;
-    }
-    printf("%s: %zu entries from %lld windows of %lld tokens\n", m->path, m->n_entries, (long long)m->chunk_count,
-           (long long)m->chunk_size);
+    apr_report_start(&r, call->answer, err);
+    report_head(&r, m);
+    apr_report_member(&r, "tokens", apr_as_int(n_tokens));
+    apr_report_member(&r, "experts_without_tokens", apr_as_int(n_unseen));
+    apr_report_member(&r, "matrices_without_name", apr_as_int((int64_t)n_nameless));
+    apr_report_member(&r, "seconds", apr_as_real(seconds));
+    apr_report_print(&r, "%s: %zu entries from %lld windows of %lld tokens\n", m->path, m->n_entries, (long long)m->chunk_count,
+                     (long long)m->chunk_size);
     if (n_unseen > 0)
-        printf("  %lld experts in %zu entries had no tokens: they will be encoded without importance\n", (long long)n_unseen, n_partly);
-    if (n_nameless > 0) printf("  %zu matrices have no name in ggml and are left out\n", n_nameless);
-    printf("  %.2f s, %.0f tokens/s\n", seconds, seconds > 0.0 ? (double)(m->chunk_count * m->chunk_size) / seconds : 0.0);
-    return APR_OK;
+        apr_report_print(&r, "  %lld experts in %zu entries had no tokens: they will be encoded without importance\n", (long long)n_unseen,
+                         n_partly);
+    if (n_nameless > 0) apr_report_print(&r, "  %zu matrices have no name in ggml and are left out\n", n_nameless);
+    apr_report_print(&r, "  %.2f s, %.0f tokens/s\n", seconds, seconds > 0.0 ? (double)n_tokens / seconds : 0.0);
+    return apr_report_end(&r);
 }
 
 static bool is_shown(const apr_pattern *filter, const apr_imatrix_entry *e)
@@ -107,61 +106,43 @@ static char *windows_text(const apr_imatrix *m, char text[64])
     return text;
 }
 
-static void entries_json(apr_json_text *json, const apr_imatrix *m, const apr_pattern *filter)
+static void report_entry(apr_report *r, const apr_imatrix_entry *e)
 {
-    apr_json_open(json, "tensors", '[');
-    for (size_t i = 0; i < m->n_entries; i++) {
-        const apr_imatrix_entry *const e = &m->entries[i];
-        const spread s = spread_of(e);
-        if (!is_shown(filter, e)) continue;
-        apr_json_open(json, NULL, '{');
-        apr_json_string(json, "name", e->name, strlen(e->name));
-        apr_json_int(json, "matrices", e->n_matrices);
-        apr_json_int(json, "columns", e->n_columns);
-        apr_json_real(json, "rows", s.rows);
-        apr_json_int(json, "without_tokens", s.n_unseen);
-        apr_json_real(json, "mean_square", s.mean);
-        apr_json_real(json, "largest", s.largest);
-        apr_json_close(json, '}');
-    }
-    apr_json_close(json, ']');
+    const spread s = spread_of(e);
+
+    apr_report_row(r);
+    apr_report_cell(r, apr_as_text(e->name), "%s", e->name);
+    apr_report_cell(r, apr_as_int(e->n_matrices), "%lld", (long long)e->n_matrices);
+    apr_report_cell(r, apr_as_int(e->n_columns), "%lld", (long long)e->n_columns);
+    apr_report_cell(r, apr_as_real(s.rows), "%.0f", s.rows);
+    apr_report_cell(r, apr_as_int(s.n_unseen), "%lld", (long long)s.n_unseen);
+    apr_report_cell(r, apr_as_real(s.mean), "%.4g", s.mean);
+    apr_report_cell(r, apr_as_real(s.largest), "%.4g", s.mean > 0.0 ? s.largest / s.mean : 0.0);
 }
 
 apr_status apr_imatrix_show(const apr_call *call, const apr_imatrix *m, const apr_pattern *filter, apr_error *err)
 {
-    static const apr_column columns[] = {{"tensor", false},
-                                         {"matrices", true, .drops = true},
-                                         {"columns", true},
-                                         {"rows", true, .drops = true},
-                                         {"no tokens", true, .drops = true},
-                                         {"mean square", true},
-                                         {"largest / mean", true}};
+    static const apr_column columns[] = {{"tensor", false, .key = "name"},
+                                         {"matrices", true, .drops = true, .key = "matrices"},
+                                         {"columns", true, .key = "columns"},
+                                         {"rows", true, .drops = true, .key = "rows"},
+                                         {"no tokens", true, .drops = true, .key = "without_tokens"},
+                                         {"mean square", true, .key = "mean_square"},
+                                         {"largest / mean", true, .key = "largest"}};
     char clean[512], windows[64];
-    apr_table table;
+    apr_report r;
 
     APR_TRY(try_filter(filter, m, err));
-    if (call->answer->json) {
-        apr_json_string(&call->answer->body, "container", "imatrix", sizeof "imatrix" - 1);
-        head_json(&call->answer->body, m);
-        entries_json(&call->answer->body, m, filter);
-        return APR_OK;
-    }
-    printf("%s: imatrix (%s), %zu entries from %s%s\n", m->path, m->is_legacy ? ".dat" : "GGUF", m->n_entries, windows_text(m, windows),
-           m->terms != NULL ? ", unfinished" : "");
+    apr_report_start(&r, call->answer, err);
+    apr_report_member(&r, "container", apr_as_text("imatrix"));
+    report_head(&r, m);
+    apr_report_print(&r, "%s: imatrix (%s), %zu entries from %s%s\n", m->path, m->is_legacy ? ".dat" : "GGUF", m->n_entries,
+                     windows_text(m, windows), m->terms != NULL ? ", unfinished" : "");
     for (size_t i = 0; i < m->n_datasets; i++)
-        printf("  made from %s\n", apr_clean_text(clean, sizeof clean, m->datasets[i], strlen(m->datasets[i])));
-    apr_table_start(&table, columns, sizeof columns / sizeof *columns);
-    for (size_t i = 0; i < m->n_entries; i++) {
-        const apr_imatrix_entry *const e = &m->entries[i];
-        const spread s = spread_of(e);
-        if (!is_shown(filter, e)) continue;
-        apr_table_cell(&table, "%s", e->name);
-        apr_table_cell(&table, "%lld", (long long)e->n_matrices);
-        apr_table_cell(&table, "%lld", (long long)e->n_columns);
-        apr_table_cell(&table, "%.0f", s.rows);
-        apr_table_cell(&table, "%lld", (long long)s.n_unseen);
-        apr_table_cell(&table, "%.4g", s.mean);
-        apr_table_cell(&table, "%.4g", s.mean > 0.0 ? s.largest / s.mean : 0.0);
-    }
-    return apr_table_print(&table, stdout, 2, err);
+        apr_report_print(&r, "  made from %s\n", apr_clean_text(clean, sizeof clean, m->datasets[i], strlen(m->datasets[i])));
+    apr_report_table(&r, "", "tensors", columns, sizeof columns / sizeof *columns);
+    for (size_t i = 0; i < m->n_entries; i++)
+        if (is_shown(filter, &m->entries[i])) report_entry(&r, &m->entries[i]);
+    apr_report_close(&r);
+    return apr_report_end(&r);
 }
