@@ -25,6 +25,9 @@ int apr_emit_residual(apr_emitter *e, int x, int y, const char *out);
 /* x + residual_multiplier * y, which becomes the layer's output. */
 int apr_emit_layer_out(apr_emitter *e, int x, int y);
 void apr_emit_unknown_layer(apr_emitter *e);
+/* The norms of most layers: before attention or another mixer, and before the feed-forward. */
+int apr_emit_mixer_norm(apr_emitter *e, int x);
+int apr_emit_feed_forward_norm(apr_emitter *e, int x);
 
 /* --- attention --- */
 
@@ -91,6 +94,8 @@ typedef struct apr_feed_forward {
 
 apr_feed_forward apr_feed_forward_of(apr_emitter *e, const char *prefix);
 int apr_emit_feed_forward(apr_emitter *e, int n, const apr_feed_forward *f);
+/* The layer of most families: attention and feed-forward, each on the normed state and added to it. */
+int apr_emit_usual_layer(apr_emitter *e, int x, const apr_attention *a, const apr_feed_forward *f);
 
 /* --- experts --- */
 

@@ -12,14 +12,12 @@ static int feed_forward(apr_emitter *e, int n, const apr_experts *x)
 static int after_attention(apr_emitter *e, int x, int attended, const apr_experts *experts)
 {
     x = apr_emit_residual(e, x, attended, "attention.out");
-    return apr_emit_layer_out(e, x, feed_forward(e, apr_emit_norm(e, x, "post_attention_layernorm.weight", "mlp.normed"), experts));
+    return apr_emit_layer_out(e, x, feed_forward(e, apr_emit_feed_forward_norm(e, x), experts));
 }
-
-static int normed(apr_emitter *e, int x) { return apr_emit_norm(e, x, "input_layernorm.weight", "attention.normed"); }
 
 static int emit_layer(apr_emitter *e, int x, const apr_experts *experts)
 {
-    return after_attention(e, x, apr_emit_latent_attention(e, normed(e, x)), experts);
+    return after_attention(e, x, apr_emit_latent_attention(e, apr_emit_mixer_norm(e, x)), experts);
 }
 
 /* Softmax scores. A group is ranked by its best expert. Experts of groups that are not chosen get score 0 instead of -infinity. */
@@ -71,7 +69,7 @@ void apr_emit_mistral4(apr_emitter *e) { apr_emit_model(e, mistral4_layer); }
 static int indexed_layer(apr_emitter *e, int x, apr_rope_mode mode)
 {
     const apr_experts experts = v3_experts(e);
-    return after_attention(e, x, apr_emit_indexed_latent_attention(e, normed(e, x), mode), &experts);
+    return after_attention(e, x, apr_emit_indexed_latent_attention(e, apr_emit_mixer_norm(e, x), mode), &experts);
 }
 
 static int deepseek_v32_layer(apr_emitter *e, int x) { return indexed_layer(e, x, APR_ROPE_HALVES); }

@@ -15,7 +15,7 @@ static int embeddings(apr_emitter *e)
 static int sandwich(apr_emitter *e, int x, const apr_attention *a)
 {
     const apr_feed_forward f = apr_feed_forward_of(e, "mlp");
-    int y = apr_emit_attention(e, apr_emit_norm(e, x, "input_layernorm.weight", "attention.normed"), a);
+    int y = apr_emit_attention(e, apr_emit_mixer_norm(e, x), a);
 
     x = apr_emit_add(e, x, apr_emit_norm(e, y, "post_attention_layernorm.weight", "o.normed"), "attention.out");
     y = apr_emit_feed_forward(e, apr_emit_norm(e, x, "pre_feedforward_layernorm.weight", "mlp.normed"), &f);
@@ -45,9 +45,7 @@ static int gemma_layer(apr_emitter *e, int x)
 {
     const apr_attention a = apr_attention_of(e);
     const apr_feed_forward f = apr_feed_forward_of(e, "mlp");
-
-    x = apr_emit_add(e, x, apr_emit_attention(e, apr_emit_norm(e, x, "input_layernorm.weight", "attention.normed"), &a), "attention.out");
-    return apr_emit_layer_out(e, x, apr_emit_feed_forward(e, apr_emit_norm(e, x, "post_attention_layernorm.weight", "mlp.normed"), &f));
+    return apr_emit_usual_layer(e, x, &a, &f);
 }
 
 void apr_emit_gemma(apr_emitter *e) { emit_gemma(e, gemma_layer); }
@@ -172,7 +170,7 @@ static int layer_input(apr_emitter *e, int x, int inputs)
 
 static int gemma4_layer(apr_emitter *e, int x, int inputs)
 {
-    const int y = gemma4_attention(e, apr_emit_norm(e, x, "input_layernorm.weight", "attention.normed"));
+    const int y = gemma4_attention(e, apr_emit_mixer_norm(e, x));
 
     x = apr_emit_add(e, x, apr_emit_norm(e, y, "post_attention_layernorm.weight", "o.normed"), "attention.out");
     x = apr_emit_add(e, x, apr_emit_norm(e, gemma4_feed_forward(e, x), "post_feedforward_layernorm.weight", "down.normed"), "mlp.out");
@@ -264,7 +262,7 @@ static int computed_stream(apr_emitter *e, int x)
 {
     const apr_hparams *const h = e->hparams;
     apr_feed_forward f = apr_feed_forward_of(e, "mlp");
-    const int n = apr_emit_norm(e, x, "input_layernorm.weight", "attention.normed"), low_rank = laurel(e, n);
+    const int n = apr_emit_mixer_norm(e, x), low_rank = laurel(e, n);
 
     if (e->layer < h->num_sparse_layers) f.sparsity = h->activation_sparsity;
     int y = apr_emit_norm(e, gemma4_attention(e, n), "post_attention_layernorm.weight", "o.normed");

@@ -18,13 +18,6 @@ static void use_layer_norms(apr_emitter *e)
     e->norm.biased = true;
 }
 
-static int prenorm(apr_emitter *e, int x, const apr_attention *a, const apr_feed_forward *f)
-{
-    const int n = apr_emit_norm(e, x, "input_layernorm.weight", "attention.normed");
-    x = apr_emit_residual(e, x, apr_emit_attention(e, n, a), "attention.out");
-    return apr_emit_layer_out(e, x, apr_emit_feed_forward(e, apr_emit_norm(e, x, "post_attention_layernorm.weight", "mlp.normed"), f));
-}
-
 /* --- StarCoder 2 --- */
 
 static int starcoder2_layer(apr_emitter *e, int x)
@@ -32,7 +25,7 @@ static int starcoder2_layer(apr_emitter *e, int x)
     const apr_feed_forward f = ungated(e, "mlp", "c_fc", "c_proj");
     apr_attention a = apr_attention_of(e);
     if (e->hparams->layer_kinds == NULL) a.window = e->hparams->sliding_window;
-    return prenorm(e, x, &a, &f);
+    return apr_emit_usual_layer(e, x, &a, &f);
 }
 
 void apr_emit_starcoder2(apr_emitter *e)
@@ -73,9 +66,9 @@ static int gpt_neox_layer(apr_emitter *e, int x)
     a.prefix = "attention";
     a.output = "dense";
     a.fused = true;
-    if (!e->hparams->parallel_residual) return prenorm(e, x, &a, &f);
-    const int attended = apr_emit_attention(e, apr_emit_norm(e, x, "input_layernorm.weight", "attention.normed"), &a);
-    const int mlp = apr_emit_feed_forward(e, apr_emit_norm(e, x, "post_attention_layernorm.weight", "mlp.normed"), &f);
+    if (!e->hparams->parallel_residual) return apr_emit_usual_layer(e, x, &a, &f);
+    const int attended = apr_emit_attention(e, apr_emit_mixer_norm(e, x), &a);
+    const int mlp = apr_emit_feed_forward(e, apr_emit_feed_forward_norm(e, x), &f);
     return apr_emit_layer_out(e, x, apr_emit_add(e, attended, mlp, "both"));
 }
 
@@ -103,7 +96,7 @@ static int gpt2_layer(apr_emitter *e, int x)
 
     a.fused = true;
     a.rotary = APR_ROTARY_NONE;
-    return prenorm(e, x, &a, &f);
+    return apr_emit_usual_layer(e, x, &a, &f);
 }
 
 void apr_emit_gpt2(apr_emitter *e)

@@ -28,9 +28,8 @@ static int qwen_feed_forward(apr_emitter *e, int n, bool normalises)
 
 static int qwen_layer(apr_emitter *e, int x, bool is_next)
 {
-    const int n = apr_emit_norm(e, x, "input_layernorm.weight", "attention.normed");
-    x = apr_emit_residual(e, x, qwen_mixer(e, n, is_next), "attention.out");
-    return apr_emit_layer_out(e, x, qwen_feed_forward(e, apr_emit_norm(e, x, "post_attention_layernorm.weight", "mlp.normed"), !is_next));
+    x = apr_emit_residual(e, x, qwen_mixer(e, apr_emit_mixer_norm(e, x), is_next), "attention.out");
+    return apr_emit_layer_out(e, x, qwen_feed_forward(e, apr_emit_feed_forward_norm(e, x), !is_next));
 }
 
 static int qwen3_5_layer(apr_emitter *e, int x) { return qwen_layer(e, x, false); }
@@ -68,9 +67,8 @@ static int granite_feed_forward(apr_emitter *e, int n)
 
 static int granite_layer(apr_emitter *e, int x)
 {
-    const int n = apr_emit_norm(e, x, "input_layernorm.weight", "attention.normed");
-    x = apr_emit_residual(e, x, granite_mixer(e, n), "attention.out");
-    return apr_emit_layer_out(e, x, granite_feed_forward(e, apr_emit_norm(e, x, "post_attention_layernorm.weight", "mlp.normed")));
+    x = apr_emit_residual(e, x, granite_mixer(e, apr_emit_mixer_norm(e, x)), "attention.out");
+    return apr_emit_layer_out(e, x, granite_feed_forward(e, apr_emit_feed_forward_norm(e, x)));
 }
 
 void apr_emit_granitemoe(apr_emitter *e) { apr_emit_model(e, granite_layer); }
@@ -165,9 +163,8 @@ static int kimi_layer(apr_emitter *e, int x)
     experts.gate = "w1";
     experts.up = "w3";
     experts.down = "w2";
-    x = apr_emit_residual(e, x, kimi_mixer(e, apr_emit_norm(e, x, "input_layernorm.weight", "attention.normed")), "attention.out");
-    const int n = apr_emit_norm(e, x, "post_attention_layernorm.weight", "mlp.normed");
-    return apr_emit_layer_out(e, x, channel_feed_forward(e, n, &experts, "block_sparse_moe.shared_experts"));
+    x = apr_emit_residual(e, x, kimi_mixer(e, apr_emit_mixer_norm(e, x)), "attention.out");
+    return apr_emit_layer_out(e, x, channel_feed_forward(e, apr_emit_feed_forward_norm(e, x), &experts, "block_sparse_moe.shared_experts"));
 }
 
 void apr_emit_kimi_linear(apr_emitter *e) { apr_emit_model(e, kimi_layer); }
@@ -187,9 +184,8 @@ static int ling_layer(apr_emitter *e, int x)
     apr_experts experts = apr_experts_of(e);
 
     experts.choice_bias = "mlp.gate.expert_bias";
-    x = apr_emit_residual(e, x, ling_mixer(e, apr_emit_norm(e, x, "input_layernorm.weight", "attention.normed")), "attention.out");
-    const int n = apr_emit_norm(e, x, "post_attention_layernorm.weight", "mlp.normed");
-    return apr_emit_layer_out(e, x, channel_feed_forward(e, n, &experts, "mlp.shared_experts"));
+    x = apr_emit_residual(e, x, ling_mixer(e, apr_emit_mixer_norm(e, x)), "attention.out");
+    return apr_emit_layer_out(e, x, channel_feed_forward(e, apr_emit_feed_forward_norm(e, x), &experts, "mlp.shared_experts"));
 }
 
 void apr_emit_bailing_hybrid(apr_emitter *e)

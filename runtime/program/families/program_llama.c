@@ -8,17 +8,10 @@ static int feed_forward(apr_emitter *e, int n)
     return apr_emit_feed_forward(e, n, &f);
 }
 
-static int prenorm_with(apr_emitter *e, int x, const apr_attention *a, const apr_feed_forward *f)
-{
-    const int n = apr_emit_norm(e, x, "input_layernorm.weight", "attention.normed");
-    x = apr_emit_residual(e, x, apr_emit_attention(e, n, a), "attention.out");
-    return apr_emit_layer_out(e, x, apr_emit_feed_forward(e, apr_emit_norm(e, x, "post_attention_layernorm.weight", "mlp.normed"), f));
-}
-
 static int prenorm(apr_emitter *e, int x, const apr_attention *a)
 {
     const apr_feed_forward f = apr_feed_forward_of(e, "mlp");
-    return prenorm_with(e, x, a, &f);
+    return apr_emit_usual_layer(e, x, a, &f);
 }
 
 static int llama_layer(apr_emitter *e, int x)
@@ -95,7 +88,7 @@ static int arcee_layer(apr_emitter *e, int x)
     apr_feed_forward f = apr_feed_forward_of(e, "mlp");
 
     f.gate = NULL;
-    return prenorm_with(e, x, &a, &f);
+    return apr_emit_usual_layer(e, x, &a, &f);
 }
 
 void apr_emit_arcee(apr_emitter *e)
@@ -137,7 +130,7 @@ static int phi3_layer(apr_emitter *e, int x)
     if (e->hparams->layer_kinds == NULL) a.window = e->hparams->sliding_window;
     f.gate = "gate_up_proj";
     f.fused = true;
-    return prenorm_with(e, x, &a, &f);
+    return apr_emit_usual_layer(e, x, &a, &f);
 }
 
 void apr_emit_phi3(apr_emitter *e) { emit_dense(e, phi3_layer); }
@@ -202,9 +195,9 @@ static int glm4_layer(apr_emitter *e, int x)
     a.rope_mode = APR_ROPE_NEIGHBOURS;
     f.gate = "gate_up_proj";
     f.fused = true;
-    int y = apr_emit_attention(e, apr_emit_norm(e, x, "input_layernorm.weight", "attention.normed"), &a);
+    int y = apr_emit_attention(e, apr_emit_mixer_norm(e, x), &a);
     x = apr_emit_residual(e, x, apr_emit_norm(e, y, "post_self_attn_layernorm.weight", "o.normed"), "attention.out");
-    y = apr_emit_feed_forward(e, apr_emit_norm(e, x, "post_attention_layernorm.weight", "mlp.normed"), &f);
+    y = apr_emit_feed_forward(e, apr_emit_feed_forward_norm(e, x), &f);
     return apr_emit_layer_out(e, x, apr_emit_norm(e, y, "post_mlp_layernorm.weight", "down.normed"));
 }
 

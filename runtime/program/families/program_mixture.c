@@ -25,9 +25,8 @@ static int feed_forward(apr_emitter *e, int n, const mixture *m)
 
 static int emit_layer(apr_emitter *e, int x, const mixture *m)
 {
-    const int n = apr_emit_norm(e, x, "input_layernorm.weight", "attention.normed");
-    x = apr_emit_residual(e, x, apr_emit_attention(e, n, &m->attention), "attention.out");
-    return apr_emit_layer_out(e, x, feed_forward(e, apr_emit_norm(e, x, "post_attention_layernorm.weight", "mlp.normed"), m));
+    x = apr_emit_residual(e, x, apr_emit_attention(e, apr_emit_mixer_norm(e, x), &m->attention), "attention.out");
+    return apr_emit_layer_out(e, x, feed_forward(e, apr_emit_feed_forward_norm(e, x), m));
 }
 
 static int qwen3_moe_layer(apr_emitter *e, int x)
@@ -127,7 +126,7 @@ static int afmoe_layer(apr_emitter *e, int x)
     mixture m = glm4_moe(e);
 
     m.attention.gate = "gate_proj";
-    int y = apr_emit_attention(e, apr_emit_norm(e, x, "input_layernorm.weight", "attention.normed"), &m.attention);
+    int y = apr_emit_attention(e, apr_emit_mixer_norm(e, x), &m.attention);
     x = apr_emit_residual(e, x, apr_emit_norm(e, y, "post_attention_layernorm.weight", "o.normed"), "attention.out");
     y = feed_forward(e, apr_emit_norm(e, x, "pre_mlp_layernorm.weight", "mlp.normed"), &m);
     return apr_emit_layer_out(e, x, apr_emit_norm(e, y, "post_mlp_layernorm.weight", "down.normed"));
