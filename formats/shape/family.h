@@ -57,6 +57,20 @@ typedef enum {
     APR_BIAS_QKV_WHEN_STATED /* attention_bias: q, k and v */
 } apr_bias_rule;
 
+/* APR_FIELD(rope_theta): a field of either list, the numbers first. */
+#define APR_FIELD(field) APR_FIELD_##field
+typedef enum apr_field {
+    APR_NO_FIELD,
+#define X(field, type, hf, gguf) APR_FIELD(field),
+    APR_HPARAM_LIST(X)
+#undef X
+#define X(field, hf, gguf) APR_FIELD(field),
+        APR_HFLAG_LIST(X)
+#undef X
+            APR_FIRST_NUMBER = APR_NO_FIELD + 1,
+    APR_FIRST_FLAG = APR_FIRST_NUMBER + APR_N_NUMBERS
+} apr_field;
+
 /* The name of a field in this family's config.json. Of several spellings of a field the first is
  * written ("": the field is not written). A key that spells one field here is not read as the field that usually has that key. */
 typedef struct apr_spelling {

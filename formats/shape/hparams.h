@@ -219,20 +219,6 @@ enum {
         APR_N_FLAGS
 };
 
-/* APR_FIELD(rope_theta): a field of either list, the numbers first. */
-#define APR_FIELD(field) APR_FIELD_##field
-typedef enum apr_field {
-    APR_NO_FIELD,
-#define X(field, type, hf, gguf) APR_FIELD(field),
-    APR_HPARAM_LIST(X)
-#undef X
-#define X(field, hf, gguf) APR_FIELD(field),
-        APR_HFLAG_LIST(X)
-#undef X
-            APR_FIRST_NUMBER = APR_NO_FIELD + 1,
-    APR_FIRST_FLAG = APR_FIRST_NUMBER + APR_N_NUMBERS
-} apr_field;
-
 /* A set of flags: APR_FLAG(norm_topk_prob) | APR_FLAG(use_qk_norm). */
 typedef uint32_t apr_flags;
 #define APR_FLAG(field) ((apr_flags)1 << APR_FLAG_AT(field))
