@@ -9,6 +9,12 @@
 
 static inline bool apr_begins_with(const char *text, const char *head) { return strncmp(text, head, strlen(head)) == 0; }
 
+/* What follows `head`; the text itself if it does not begin with it. */
+static inline const char *apr_text_after(const char *text, const char *head)
+{
+    return apr_begins_with(text, head) ? text + strlen(head) : text;
+}
+
 /* Also true if the text is nothing but the suffix. */
 static inline bool apr_ends_with(const char *text, const char *suffix)
 {

@@ -1,6 +1,7 @@
 /* attachment_links.c - follows links one at a time and checks the folder that each leads to. */
 #define _GNU_SOURCE /* realpath */
 #include "formats/hf/attachment_links.h"
+#include "formats/base/text.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -42,7 +43,7 @@ static link_kind follow(char path[PATH_MAX], char folder[PATH_MAX])
     if (strcmp(blobs, "/blobs") != 0) return IS_LINK;
     while (repository > folder && *--repository != '/') {
     }
-    return strncmp(repository, "/models--", 9) == 0 ? IS_BLOB : IS_LINK;
+    return apr_begins_with(repository, "/models--") ? IS_BLOB : IS_LINK;
 }
 
 static bool is_own(const own_folders *own, const char *folder)

@@ -55,7 +55,7 @@ static bool is_own_file(int folder, const char *name, int64_t *n_bytes)
         const ssize_t n = readlinkat(folder, name, target, sizeof target - 1);
         if (n < 0) return false;
         target[n] = '\0';
-        at = strchr(name, '/') != NULL && strncmp(target, "../", 3) == 0 ? target + 3 : target; /* one folder deeper */
+        at = strchr(name, '/') != NULL && apr_begins_with(target, "../") ? target + 3 : target; /* one folder deeper */
         if (strncmp(at, cache, sizeof cache - 1) != 0 || strchr(at + sizeof cache - 1, '/') != NULL) return false;
         if (fstatat(folder, name, &st, 0) != 0) return false;
     }

@@ -26,7 +26,6 @@ static int shown(apr_str s) { return s.n_bytes < 100 ? (int)s.n_bytes : 100; }
 /* --- keys of a GGUF that its hyperparameters do not give back --- */
 
 bool apr_hf_is_text(apr_str s) { return apr_str_is_utf8(s) && (s.n_bytes == 0 || memchr(s.text, '\0', s.n_bytes) == NULL); }
-static bool begins_with(apr_str s, const char *head) { return s.n_bytes >= strlen(head) && memcmp(s.text, head, strlen(head)) == 0; }
 
 static bool is_any_of(apr_str s, const char *const *texts)
 {
@@ -142,14 +141,14 @@ static apr_status check_key(const checking *c, const apr_kv *item, apr_str arch,
         key.n_bytes > arch.n_bytes && arch.n_bytes > 0 && memcmp(key.text, arch.text, arch.n_bytes) == 0 && key.text[arch.n_bytes] == '.';
 
     if (is_arch) return check_architecture_key(c, item, (apr_str){key.text + arch.n_bytes + 1, key.n_bytes - arch.n_bytes - 1});
-    if (begins_with(key, "general.") && item->type == APR_KV_STRING) {
+    if (apr_str_begins_with(key, "general.") && item->type == APR_KV_STRING) {
         if (!apr_hf_is_text(item->value.string)) LOSS(c, "'%.100s' is not UTF-8 text, which JSON cannot hold", key.text);
         return APR_OK;
     }
     if (apr_str_is(key, "tokenizer.chat_template") && item->type == APR_KV_STRING && !apr_hf_is_text(item->value.string))
         LOSS(c, "the chat template is not UTF-8 text, which JSON cannot hold");
     const bool is_template = apr_named_template(item) != NULL || apr_str_is(key, "tokenizer.chat_templates");
-    const bool is_known = is_template || begins_with(key, "aprkit.") || begins_with(key, "tokenizer.aprkit.") ||
+    const bool is_known = is_template || apr_str_begins_with(key, "aprkit.") || apr_str_begins_with(key, "tokenizer.aprkit.") ||
                           is_any_of(key, about_the_file) || is_any_of(key, understood_of_tokenizer) || is_special_id(key);
     if (!is_known) leave_out(left, key);
     return APR_OK;
@@ -295,7 +294,7 @@ static apr_status check_names(const checking *c)
 {
     for (size_t i = 0; i < c->layout->n_tensors; i++) {
         const char *const name = c->layout->tensors[i].name;
-        if (strncmp(name, "blk.", 4) == 0) LOSS(c, "tensor '%.200s' has no name in a checkpoint of this architecture", name);
+        if (apr_begins_with(name, "blk.")) LOSS(c, "tensor '%.200s' has no name in a checkpoint of this architecture", name);
     }
     return APR_OK;
 }

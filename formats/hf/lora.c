@@ -265,8 +265,7 @@ static apr_status read_whole(const reading *r, const char *name, entry *e)
 
 static apr_status read_name(const reading *r, const apr_tensor *t, entry *e)
 {
-    static const char wrapped[] = "base_model.model.";
-    const char *const name = apr_begins_with(t->name, wrapped) ? t->name + sizeof wrapped - 1 : t->name;
+    const char *const name = apr_text_after(t->name, "base_model.model.");
 
     e->tensor = t;
     for (size_t i = 0; i < N_MARKS; i++) {

@@ -189,8 +189,8 @@ static void read_gptq(reading *r)
     r->q->head = bool_of(r->config, "lm_head", false);
     cJSON_ArrayForEach(item, dynamic) /* gptqmodel: "-:REGEX" is left out, "+:REGEX" or REGEX has other bits or groups */
     {
-        const char *const regex = strncmp(item->string, "+:", 2) == 0 ? item->string + 2 : item->string;
-        const char *const target = strncmp(item->string, "-:", 2) == 0 ? "" : apr_arena_print(r->arena, "re:.*%s", regex);
+        const char *const regex = apr_text_after(item->string, "+:");
+        const char *const target = apr_begins_with(item->string, "-:") ? "" : apr_arena_print(r->arena, "re:.*%s", regex);
         if (target == NULL) r->no_memory = true;
         else if (*target != '\0') add_rule(r, target, gptq_scheme(r, item, &s));
     }
@@ -480,7 +480,7 @@ static const char *method_of(const cJSON *config)
  * memory. */
 static const char *skip_pattern_of(reading *r, const cJSON *item)
 {
-    if (strncmp(item->string, "-:", 2) == 0) return apr_arena_print(r->arena, "re:.*%s", item->string + 2);
+    if (apr_begins_with(item->string, "-:")) return apr_arena_print(r->arena, "re:.*%s", item->string + 2);
     return int_of(r, item, "bits", 4) >= 16 ? apr_arena_copy(r->arena, item->string, strlen(item->string)) : "";
 }
 

@@ -2,6 +2,7 @@
 #include "formats/packed/hf_quantization.h"
 
 #include "formats/base/pattern.h"
+#include "formats/base/text.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -44,7 +45,7 @@ static const char *canonical_name(const char *text, apr_arena *arena)
 /* ".*X" at the beginning equals X anywhere, which is faster to search. Not with "|". Returns X, or NULL. */
 static const char *anywhere(const char *regex)
 {
-    const bool begins_with_any = strncmp(regex, ".*", 2) == 0 && regex[2] != '?' && regex[2] != '+' && strchr(regex, '|') == NULL;
+    const bool begins_with_any = apr_begins_with(regex, ".*") && regex[2] != '?' && regex[2] != '+' && strchr(regex, '|') == NULL;
     return begins_with_any ? regex + 2 : NULL;
 }
 
@@ -81,7 +82,7 @@ apr_status apr_name_patterns_make(const char *const *texts, size_t n, apr_arena 
         return apr_no_memory(err, "a list of module names");
     p->n = n;
     for (size_t i = n; i-- > 0;) { /* backwards, so that the first of equal names is found first */
-        const bool is_regex = strncmp(texts[i], "re:", 3) == 0;
+        const bool is_regex = apr_begins_with(texts[i], "re:");
         p->items[i].text = is_regex ? texts[i] : canonical_name(texts[i], arena);
         if (p->items[i].text == NULL) return apr_no_memory(err, "a list of module names");
         p->items[i].is_glob = !is_regex && strchr(texts[i], '*') != NULL;
@@ -136,7 +137,7 @@ static bool regex_covers(const apr_name_patterns *p, const apr_pattern *regex, c
     bool found = false;
 
     snprintf(names[0], MAX_NAME, "%s", module);
-    snprintf(names[1], MAX_NAME, "model.language_model.%s", strncmp(module, "model.", 6) == 0 ? module + 6 : module);
+    snprintf(names[1], MAX_NAME, "model.language_model.%s", apr_text_after(module, "model."));
     snprintf(names[2], MAX_NAME, "language_model.%s", module);
     for (int i = 0; i < 3 && !found; i++) {
         const apr_status status = apr_pattern_find(regex, names[i], &found, p->given_up);

@@ -10,7 +10,7 @@
 /* Prefixes of the text model's names in multimodal models, alone or after "model.". */
 static const char *const prefixes[] = {"language_model.", "text_model.", "thinker.", "llm.", "language."};
 
-static const char *after_model(const char *name) { return apr_begins_with(name, "model.") ? name + strlen("model.") : name; }
+static const char *after_model(const char *name) { return apr_text_after(name, "model."); }
 
 /* Length of the prefix that `name` begins with; 0: none. */
 static size_t prefix_of(const char *name)

@@ -56,7 +56,7 @@ static size_t first_word(const char *name, const char *const *words, size_t n)
 
 #define WORD_OF(name, words) first_word(name, words, sizeof(words) / sizeof *(words))
 
-static const char *after_model(const char *name) { return apr_begins_with(name, "model.") ? name + strlen("model.") : name; }
+static const char *after_model(const char *name) { return apr_text_after(name, "model."); }
 
 /* ---- parts ---- */
 

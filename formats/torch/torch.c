@@ -1,6 +1,7 @@
 /* torch.c - finds the pickle and the storages in both layouts of torch.save, and makes tensors of the saved dict; decodes no weights. */
 #include "formats/torch/torch.h"
 
+#include "formats/base/text.h"
 #include "formats/number/dtype.h"
 #include "formats/tensor/composed.h"
 #include "formats/torch/pickle.h"
@@ -314,10 +315,10 @@ typedef struct reading {
 static const node *tensor_in(const node *value)
 {
     if (value->kind != APR_PICKLE_CALL) return NULL;
-    if (strncmp(value->text.text, "torch._utils _rebuild_tensor", 28) == 0) return value;
+    if (apr_begins_with(value->text.text, "torch._utils _rebuild_tensor")) return value;
     const node *const inside = value->n_items > 0 ? value->items[0] : NULL;
-    return inside != NULL && inside->kind == APR_PICKLE_CALL && strncmp(inside->text.text, "torch._utils _rebuild_tensor", 28) == 0 ? inside
-                                                                                                                                    : NULL;
+    return inside != NULL && inside->kind == APR_PICKLE_CALL && apr_begins_with(inside->text.text, "torch._utils _rebuild_tensor") ? inside
+                                                                                                                                   : NULL;
 }
 
 static bool has_tensors(const node *dict)

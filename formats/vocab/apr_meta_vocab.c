@@ -1,6 +1,7 @@
 /* apr_meta_vocab.c - writes and reads the tokenizer in an APR file's metadata. */
 #include "formats/vocab/apr_meta_vocab.h"
 #include "formats/base/base64.h"
+#include "formats/base/text.h"
 #include "formats/vocab/gguf_vocab.h"
 #include "formats/vocab/hf_tokenizer.h"
 #include "formats/vocab/special_tokens.h"
@@ -450,8 +451,8 @@ static int32_t guess_type(apr_str t, bool spm)
 /* The pre-tokenizer by architecture if the file names none, as in realizar. */
 static const char *pre_of_architecture(const char *architecture)
 {
-    if (strncmp(architecture, "qwen", 4) == 0) return "qwen2";
-    return strncmp(architecture, "llama", 5) == 0 ? "llama-bpe" : NULL;
+    if (apr_begins_with(architecture, "qwen")) return "qwen2";
+    return apr_begins_with(architecture, "llama") ? "llama-bpe" : NULL;
 }
 
 static apr_status set_list(apr_kv_list *kv, const char *key, apr_kv_type elem_type, const void *elems, size_t n, apr_error *err)

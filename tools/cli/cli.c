@@ -1,6 +1,7 @@
 /* cli.c - parses arguments against tables of options, runs the command and returns its status. */
 #include "tools/cli/cli.h"
 
+#include "formats/base/text.h"
 #include "formats/files/map.h"
 #include "tools/cli/model_paths.h"
 #include "tools/cli/nearest.h"
@@ -180,7 +181,7 @@ static apr_status parse_long(parser *p, const char *argument)
     const apr_option *option;
     void *field = find_option(p, name, n, 0, &option);
 
-    if (field == NULL && strncmp(name, "no-", 3) == 0) {
+    if (field == NULL && apr_begins_with(name, "no-")) {
         field = find_option(p, name + 3, n - 3, 0, &option);
         if (field != NULL && option->kind == APR_OPTION_FLAG && equals == NULL) {
             APR_TRY(mark_given(p, option));
@@ -372,7 +373,7 @@ static apr_status parse_arguments(parser *p, int verb_at)
         const char *const argument = p->argv[p->at];
         if (verb_at > 0 && p->at == verb_at) continue;
         if (!only_operands && strcmp(argument, "--") == 0) only_operands = true;
-        else if (!only_operands && strncmp(argument, "--", 2) == 0) APR_TRY(parse_long(p, argument));
+        else if (!only_operands && apr_begins_with(argument, "--")) APR_TRY(parse_long(p, argument));
         else if (!only_operands && argument[0] == '-' && argument[1] != '\0') APR_TRY(parse_short(p, argument));
         else parsed->operands[parsed->n_operands++] = argument;
     }

@@ -1,6 +1,7 @@
 /* foreign_help.c - prints the table of other programs' options and verbs for people. */
 #include "tools/cli/foreign_help.h"
 
+#include "formats/base/text.h"
 #include "tools/cli/options.h"
 
 #include <string.h>
@@ -33,7 +34,7 @@ char *apr_foreign_spellings(const apr_foreign_word *word, char *text, size_t n_b
 /* A meaning for people: X is the value, VERB the typed word, and a leading "{}: " (the typed word) is left out. */
 static void write_meaning(const char *meaning, int n_meaning, char *text, size_t n, size_t n_bytes)
 {
-    const int start = strncmp(meaning, "{}: ", 4) == 0 ? 4 : 0;
+    const int start = apr_begins_with(meaning, "{}: ") ? 4 : 0;
     for (int i = start; i < n_meaning; i++) {
         const char *const at = meaning + i, letter[] = {*at, '\0'};
         const bool has_next = i + 1 < n_meaning;

@@ -129,7 +129,7 @@ static const char *gguf_in(const char *snapshot, const char *tag, apr_arena *are
     for (const struct dirent *entry; (entry = readdir(folder)) != NULL;) {
         const size_t length = strlen(entry->d_name);
         has_checkpoint |= strstr(entry->d_name, ".safetensors") != NULL;
-        if (length < 6 || strcasecmp(entry->d_name + length - 5, ".gguf") != 0 || strncmp(entry->d_name, "mmproj", 6) == 0) continue;
+        if (length < 6 || strcasecmp(entry->d_name + length - 5, ".gguf") != 0 || apr_begins_with(entry->d_name, "mmproj")) continue;
         if (*tag != '\0' && strcasestr(entry->d_name, tag) == NULL) continue;
         found = apr_arena_print(arena, "%s/%s", snapshot, entry->d_name);
         n++;
@@ -149,7 +149,7 @@ const char *apr_first_gguf_of_folder(const char *path, int *n, apr_arena *arena)
     for (const struct dirent *entry; (entry = readdir(folder)) != NULL;) {
         const size_t length = strlen(entry->d_name);
         has_checkpoint |= strcmp(entry->d_name, "config.json") == 0 || strstr(entry->d_name, ".safetensors") != NULL ||
-                          strcmp(entry->d_name, "snapshots") == 0 || strncmp(entry->d_name, "consolidated.", 13) == 0;
+                          strcmp(entry->d_name, "snapshots") == 0 || apr_begins_with(entry->d_name, "consolidated.");
         if (entry->d_name[0] == '.' || length < 6 || strcasecmp(entry->d_name + length - 5, ".gguf") != 0) continue;
         ++*n;
         if (first == NULL || strcmp(entry->d_name, first) < 0) first = apr_arena_copy(arena, entry->d_name, length);

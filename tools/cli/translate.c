@@ -1,4 +1,5 @@
 /* translate.c - translates options and verbs of other programs (foreign_words.h) to the tool's own, before arguments are parsed. */
+#include "formats/base/text.h"
 #include "tools/cli/translation.h"
 #include "tools/cli/type_words.h"
 
@@ -71,7 +72,7 @@ static apr_status refuse(apr_translation *t, const apr_foreign_word *word, const
 static const apr_option *own_long(const apr_translation *t, const char *name, size_t n)
 {
     const apr_option *const own = n > 0 ? apr_option_named(t->command, name, n, 0) : NULL;
-    if (own != NULL || n <= 3 || strncmp(name, "no-", 3) != 0) return own;
+    if (own != NULL || n <= 3 || !apr_begins_with(name, "no-")) return own;
     const apr_option *const positive = apr_option_named(t->command, name + 3, n - 3, 0);
     return positive != NULL && positive->kind == APR_OPTION_FLAG ? positive : NULL;
 }
@@ -79,7 +80,7 @@ static const apr_option *own_long(const apr_translation *t, const char *name, si
 /* Does the command have the first option of a row's meaning? True for a meaning without options. */
 static bool has_meaning(const apr_translation *t, const char *meaning)
 {
-    if (strncmp(meaning, "--", 2) != 0) return true;
+    if (!apr_begins_with(meaning, "--")) return true;
     return own_long(t, meaning + 2, strcspn(meaning + 2, " =")) != NULL;
 }
 
@@ -126,7 +127,7 @@ static apr_status put_meaning(apr_translation *t, const char *meaning, const cha
             option = memchr(at, '%', n) != NULL ? filled(t, at, n, "", value) : apr_arena_copy(t->arena, at, n);
             if (option == NULL) return no_memory(t);
             APR_TRY(apr_translation_put(t, option));
-            if (strncmp(option, "--", 2) != 0) option = NULL;
+            if (!apr_begins_with(option, "--")) option = NULL;
         }
         at += n + (at[n] == ' ');
     }
@@ -288,7 +289,7 @@ static apr_status translate_type_option(apr_translation *t, const char *argument
 
 static apr_status translate_long(apr_translation *t, const char *argument)
 {
-    if (strncmp(argument, "--colour", 8) == 0) argument = apr_arena_print(t->arena, "--color%s", argument + 8);
+    if (apr_begins_with(argument, "--colour")) argument = apr_arena_print(t->arena, "--color%s", argument + 8);
     if (argument == NULL) return no_memory(t);
     const char *const name = argument + 2, *const equals = strchr(name, '=');
     const size_t n = equals != NULL ? (size_t)(equals - name) : strlen(name);
@@ -359,7 +360,7 @@ static apr_status translate_short(apr_translation *t, const char *argument)
 /* Does an option of any of the tool's commands take the next argument as its value? */
 static bool takes_next(const apr_translation *t, const char *argument)
 {
-    const bool is_long = strncmp(argument, "--", 2) == 0;
+    const bool is_long = apr_begins_with(argument, "--");
     const char *rest = NULL;
 
     if (strchr(argument, '=') != NULL) return false;
@@ -481,7 +482,7 @@ static apr_status translate_argument(apr_translation *t)
         t->only_operands = true;
         return apr_translation_put(t, argument);
     }
-    if (!t->only_operands && strncmp(argument, "--", 2) == 0) return translate_long(t, argument);
+    if (!t->only_operands && apr_begins_with(argument, "--")) return translate_long(t, argument);
     if (!t->only_operands && argument[0] == '-' && argument[1] != '\0') return translate_short(t, argument);
     t->operand_at[t->n_operands++] = t->argc;
     return apr_translation_put(t, argument);

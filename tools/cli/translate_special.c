@@ -1,6 +1,7 @@
 /* translate_special.c - translations that take code: they depend on the model's layers, on two options together, or on the installed GPUs. */
 #include "tools/cli/translation.h"
 
+#include "formats/base/text.h"
 #include "formats/open.h"
 #include "formats/packed/packed_layouts.h"
 #include "kernels/cuda_loader.h"
@@ -158,7 +159,7 @@ static apr_status translate_bench_output(apr_translation *t, const char *option,
     const bool has_csv = apr_option_named(t->command, "csv", 3, 0) != NULL;
 
     if (strcmp(value, "csv") == 0 && has_csv) return apr_translation_replace(t, option, value, "--csv");
-    if (strncmp(value, "json", 4) == 0) return apr_translation_replace(t, option, value, "--json");
+    if (apr_begins_with(value, "json")) return apr_translation_replace(t, option, value, "--json");
     if (strcmp(value, "md") == 0) return apr_translation_note(t, false, "%s %s has no effect: a table is printed", option, value);
     return apr_translation_suggest(t, "--json", "%s %s: the output is text, %sor one JSON object", option, value, has_csv ? "--csv " : "");
 }

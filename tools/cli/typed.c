@@ -1,5 +1,6 @@
 /* typed.c - writes a changed command, quoted for a shell. */
 #include "tools/cli/typed.h"
+#include "formats/base/text.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -61,7 +62,7 @@ static void put_words(writer *w, const apr_change *change)
 /* The position of the value `was` in an argument, or NULL if the argument does not have it. */
 static const char *value_in(const char *argument, const char *was)
 {
-    const char *const equals = strncmp(argument, "--", 2) == 0 ? strchr(argument, '=') : NULL;
+    const char *const equals = apr_begins_with(argument, "--") ? strchr(argument, '=') : NULL;
 
     if (strcmp(argument, was) == 0) return argument;
     return equals != NULL && strcmp(equals + 1, was) == 0 ? equals + 1 : NULL;

@@ -2,6 +2,7 @@
  * mdoc, the language of mandoc and groff: text is quoted where these would take it for their own, and lines are broken. */
 #include "tools/packaging/manual.h"
 
+#include "formats/base/text.h"
 #include "formats/number/dtype.h"
 #include "kernels/rows.h"
 #include "quant/recipe.h"
@@ -195,8 +196,6 @@ static void put_examples(FILE *out, const char *const *examples)
     fprintf(out, ".Ed\n");
 }
 
-static int by_name(const void *a, const void *b) { return strcmp(*(const char *const *)a, *(const char *const *)b); }
-
 static void manual_see_also(FILE *out, const apr_tool *const *toolkit, const apr_tool *tool, const char *own)
 {
     enum { MAX_PAGES = 64, MAX_NAME = 64 };
@@ -210,7 +209,7 @@ static void manual_see_also(FILE *out, const apr_tool *const *toolkit, const apr
     for (const apr_command *const *c = tool != NULL ? tool->commands : NULL; c != NULL && *c != NULL && n < MAX_PAGES; c++)
         if ((*c)->verb != NULL) snprintf(names[n++], MAX_NAME, "%s-%s", tool->name, (*c)->verb);
     for (size_t i = 0; i < n; i++) sorted[i] = names[i];
-    qsort(sorted, n, sizeof *sorted, by_name);
+    qsort(sorted, n, sizeof *sorted, apr_compare_texts);
 
     fprintf(out, ".Sh SEE ALSO\n");
     for (size_t i = 0; i < n; i++) {

@@ -1,6 +1,7 @@
 /* page.c - the block at the head of each page: the command, the time and the machine; the files with their types and SHA-256. */
 #include "tools/report/page.h"
 
+#include "formats/base/text.h"
 #include "kernels/cuda_loader.h"
 #include "tools/report/html.h"
 #include "tools/report/sha256.h"
@@ -32,7 +33,7 @@ static const char *cpu_name(const struct utsname *system, char *line, size_t cap
     const char *name = NULL;
 
     while (in != NULL && name == NULL && fgets(line, (int)capacity, in) != NULL)
-        if (strncmp(line, "model name", 10) == 0 && strchr(line, ':') != NULL) name = strchr(line, ':') + 1;
+        if (apr_begins_with(line, "model name") && strchr(line, ':') != NULL) name = strchr(line, ':') + 1;
     if (in != NULL) fclose(in);
     if (name == NULL) return system->machine;
     line[strcspn(line, "\n")] = '\0';

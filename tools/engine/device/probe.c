@@ -1,6 +1,7 @@
 /* probe.c - a probe's child process, and the cache of verdicts. */
 #include "tools/engine/device/probe.h"
 
+#include "formats/base/text.h"
 #include "formats/files/map.h"
 #include "formats/files/out.h"
 
@@ -115,7 +116,7 @@ static bool read_verdict(const char *path, apr_probe_result *probed)
     if (map.n_bytes > 0) snprintf(line, sizeof line, "%.*s", (int)(map.n_bytes < 300 ? map.n_bytes : 299), (const char *)map.data);
     apr_map_forget(&map);
     line[strcspn(line, "\n")] = '\0';
-    if (strncmp(line, "right ", 6) != 0 && strncmp(line, "wrong ", 6) != 0) return false;
+    if (!apr_begins_with(line, "right ") && !apr_begins_with(line, "wrong ")) return false;
     probed->verdict = line[0] == 'r' ? APR_PROBE_RIGHT : APR_PROBE_WRONG;
     probed->from_cache = true;
     snprintf(probed->detail, sizeof probed->detail, "%.250s", line + 6);

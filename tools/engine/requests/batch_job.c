@@ -2,6 +2,7 @@
 #include "tools/engine/requests/batch_job.h"
 
 #include "formats/base/grow.h"
+#include "formats/base/text.h"
 #include "runtime/template/chat.h"
 #include "tools/engine/requests/answer_text.h"
 #include "tools/engine/requests/batch_output.h"
@@ -179,7 +180,7 @@ static char *openai_refusal(const apr_batch_job *job, apr_status status, const c
         apr_json_cstring(&json, "type", is_ours ? "server_error" : "invalid_request_error");
         if (job->request.param != NULL) apr_json_cstring(&json, "param", job->request.param);
         else apr_json_null(&json, "param");
-        if (strncmp(sentence, "'url'", 5) == 0 && job->request.url != NULL) apr_json_cstring(&json, "url", job->request.url);
+        if (apr_begins_with(sentence, "'url'") && job->request.url != NULL) apr_json_cstring(&json, "url", job->request.url);
         apr_json_close(&json, '}');
         if (i > 0) break;
         apr_json_close(&json, '}');

@@ -127,7 +127,7 @@ static const char *near_suffix(const char *dot, apr_format produce)
     snprintf(word, sizeof word, "%.*s", (int)strcspn(dot + 1, " \t"), dot + 1);
     for (char *at = word; *at != '\0'; at++) *at = (char)tolower((unsigned char)*at);
     if (apr_format_suffix(produce) != NULL) return apr_format_suffix(produce);
-    if (produce == APR_FORMAT_SAFETENSORS || strncmp(word, "safetens", 8) == 0 || strcmp(word, "st") == 0 || strcmp(word, "hf") == 0)
+    if (produce == APR_FORMAT_SAFETENSORS || apr_begins_with(word, "safetens") || strcmp(word, "st") == 0 || strcmp(word, "hf") == 0)
         return "/";
     return apr_edit_distance(word, "apr") <= 1 ? ".apr" : ".gguf";
 }
