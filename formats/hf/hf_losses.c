@@ -207,7 +207,7 @@ static apr_status compare_flags(const checking *c, const apr_hparams *seen)
 
     for (size_t i = 0; i < apr_n_hflag_fields; i++) {
         const apr_hflag_field *const flag = &apr_hflag_fields[i];
-        const bool stated = apr_hflag_get(h, flag), matters = strcmp(flag->name, "norm_topk_prob") != 0 || h->num_experts > 0;
+        const bool stated = apr_hflag_get(h, flag), matters = i != APR_FLAG_AT(norm_topk_prob) || h->num_experts > 0;
         /* biases are known by their tensors (hf_config_make.c); see apr_hf_bias_conflict */
         if (flag->hf_key[0] == '\0' || strstr(flag->name, "_bias") != NULL || !matters) continue;
         if (stated != apr_hflag_get(seen, flag)) LOSS(c, "config.json cannot express %s = %s", flag->name, stated ? "true" : "false");

@@ -25,10 +25,7 @@ static const layer_text layer_texts[] = {
 enum { N_LAYER_TEXTS = sizeof layer_texts / sizeof *layer_texts };
 
 /* "tied_embeddings" and "norm_topk_prob" are standard keys. */
-static bool is_standard(const apr_hflag_field *flag)
-{
-    return strcmp(flag->name, "tie_word_embeddings") == 0 || strcmp(flag->name, "norm_topk_prob") == 0;
-}
+static const apr_flags standard = APR_FLAG(tie_word_embeddings) | APR_FLAG(norm_topk_prob);
 
 /* --- writing --- */
 
@@ -69,7 +66,7 @@ void apr_meta_write_hparams(apr_json_text *out, const apr_hparams *h)
     apr_json_bool(out, "attention_bias", h->attention_bias);
     for (size_t i = 0; i < apr_n_hflag_fields; i++) {
         const apr_hflag_field *const flag = &apr_hflag_fields[i];
-        const bool is_said = is_standard(flag) || strcmp(flag->name, "attention_bias") == 0;
+        const bool is_said = apr_flags_have(standard | APR_FLAG(attention_bias), i);
         if (!is_said && apr_hflag_get(h, flag)) apr_json_bool(out, flag->name, true);
     }
     if (h->torch_dtype != NULL && *h->torch_dtype != '\0') apr_json_string(out, "torch_dtype", h->torch_dtype, strlen(h->torch_dtype));
@@ -149,7 +146,7 @@ apr_status apr_meta_read_hparams(apr_model *model, const cJSON *extras, apr_erro
     const char *const dtype = apr_json_get_string(extras, "torch_dtype");
 
     for (size_t i = 0; i < apr_n_hflag_fields; i++)
-        if (!is_standard(&apr_hflag_fields[i]))
+        if (!apr_flags_have(standard, i))
             apr_json_get_bool(extras, apr_hflag_fields[i].name, apr_hflag(&model->hparams, &apr_hflag_fields[i]));
     model->hparams.torch_dtype = dtype != NULL ? apr_arena_copy(&model->arena, dtype, strlen(dtype)) : NULL;
     if (dtype != NULL && model->hparams.torch_dtype == NULL) return apr_no_memory(err, "the metadata");

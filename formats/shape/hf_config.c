@@ -70,16 +70,16 @@ static apr_status read_string(const reading *r, const cJSON *item, const char **
 
 /* Takes the class's default for an absent field. null is not absent: it asks for the general rule. The part of a larger model may leave
  * out even its size (LLaVA 1.5), a whole config.json may not. */
-static void take_default(const reading *r, const apr_hparam_field *field)
+static void take_default(const reading *r, size_t at)
 {
+    const apr_hparam_field *const field = &apr_hparam_fields[at];
     const double value = apr_family_default(r->spec, field);
     const bool is_nested = r->text != r->root && apr_json_get_string(r->text, "model_type") != NULL;
-    const bool is_size = strcmp(field->name, "hidden_size") == 0 || strcmp(field->name, "num_layers") == 0;
+    const bool is_size = at == APR_NUMBER_AT(hidden_size) || at == APR_NUMBER_AT(num_layers);
 
     if (value == 0 || (is_size ? !is_nested : r->h->hidden_size == 0)) return;
     if (!field->is_int) *apr_hparam_real(r->h, field) = value;
-    else if (strcmp(field->name, "num_kv_heads") != 0 || r->h->num_heads % (int64_t)value == 0)
-        *apr_hparam_int(r->h, field) = (int64_t)value;
+    else if (at != APR_NUMBER_AT(num_kv_heads) || r->h->num_heads % (int64_t)value == 0) *apr_hparam_int(r->h, field) = (int64_t)value;
 }
 
 static apr_status read_numbers(const reading *r)
@@ -87,7 +87,7 @@ static apr_status read_numbers(const reading *r)
     for (size_t i = 0; i < apr_n_hparam_fields; i++) {
         const apr_hparam_field *const field = &apr_hparam_fields[i];
         const char *const key = key_of(r, (apr_field)(APR_FIRST_NUMBER + i));
-        if (key == NULL) take_default(r, field);
+        if (key == NULL) take_default(r, i);
         else if (field->is_int) APR_TRY(apr_config_int(r, key, apr_hparam_int(r->h, field)));
         else APR_TRY(apr_config_real(r, apr_config_find(r, key), key, apr_hparam_real(r->h, field)));
     }
@@ -259,7 +259,7 @@ static bool is_written(const apr_hparams *h, const apr_family_config *f, size_t 
 
 /* Overrides a default of the class for a value that the model does not have: with null if the class accepts it, otherwise with 0. Scales
  * keep the class's default, except the one of attention scores, which becomes 1 / sqrt(head_dim). */
-static void deny_default(apr_json_text *out, const apr_hparam_field *field, const char *key, const apr_hparams *h)
+static void deny_default(apr_json_text *out, size_t at, const char *key, const apr_hparams *h)
 {
     static const bool nullable[APR_N_NUMBERS] = {[APR_NUMBER_AT(q_lora_rank)] = true,
                                                  [APR_NUMBER_AT(sliding_window)] = true,
@@ -270,11 +270,11 @@ static void deny_default(apr_json_text *out, const apr_hparam_field *field, cons
                                                  [APR_NUMBER_AT(attention_chunk_size)] = true,
                                                  [APR_NUMBER_AT(num_global_kv_heads)] = true};
 
-    if (strcmp(field->name, "full_attention_interval") == 0) return; /* layer_types replace it */
-    if (nullable[field - apr_hparam_fields]) apr_json_null(out, key);
-    else if (strcmp(field->name, "global_head_dim") == 0) apr_json_int(out, key, h->head_dim);
-    else if (field->is_int) apr_json_int(out, key, 0);
-    else if (strcmp(field->name, "attention_multiplier") == 0 && h->head_dim > 0) apr_json_real(out, key, 1.0 / sqrt((double)h->head_dim));
+    if (at == APR_NUMBER_AT(full_attention_interval)) return; /* layer_types replace it */
+    if (nullable[at]) apr_json_null(out, key);
+    else if (at == APR_NUMBER_AT(global_head_dim)) apr_json_int(out, key, h->head_dim);
+    else if (apr_hparam_fields[at].is_int) apr_json_int(out, key, 0);
+    else if (at == APR_NUMBER_AT(attention_multiplier) && h->head_dim > 0) apr_json_real(out, key, 1.0 / sqrt((double)h->head_dim));
 }
 
 /* Some numbers are integers for transformers, which refuses 256.0. */
@@ -296,7 +296,7 @@ static void put_numbers(apr_json_text *out, const apr_hparams *h, const apr_fami
         const char *const key = apr_family_hf_key(f, (apr_field)(APR_FIRST_NUMBER + i));
         const double value = apr_hparam_number(&copy, field);
         if (key[0] == '\0' || is_written(&copy, f, i, key)) continue;
-        if (value <= 0 && apr_family_default(f, field) > 0) deny_default(out, field, key, h);
+        if (value <= 0 && apr_family_default(f, field) > 0) deny_default(out, i, key, h);
         else if (!field->is_int) put_real(out, key, value);
         else if (value > 0) apr_json_int(out, key, apr_hparam_get_int(&copy, field));
     }
