@@ -9,9 +9,6 @@
 #include <time.h>
 #include <utf8proc.h>
 
-#define FILTER(name) \
-    static apr_status name(apr_tpl_vm *vm, const apr_tpl_value *a, const apr_tpl_args *args __attribute__((unused)), apr_tpl_value *out)
-
 static apr_status change_case(apr_tpl_vm *vm, const apr_tpl_value *a, apr_tpl_case how, apr_tpl_value *out)
 {
     apr_tpl_text text;
@@ -19,12 +16,12 @@ static apr_status change_case(apr_tpl_vm *vm, const apr_tpl_value *a, apr_tpl_ca
     return apr_tpl_change_case(vm, text, how, out);
 }
 
-FILTER(do_upper) { return change_case(vm, a, CASE_UPPER, out); }
-FILTER(do_lower) { return change_case(vm, a, CASE_LOWER, out); }
-FILTER(do_title) { return change_case(vm, a, CASE_TITLE_FILTER, out); }
-FILTER(do_capitalize) { return change_case(vm, a, CASE_CAPITALIZE, out); }
+BUILTIN(do_upper) { return change_case(vm, a, CASE_UPPER, out); }
+BUILTIN(do_lower) { return change_case(vm, a, CASE_LOWER, out); }
+BUILTIN(do_title) { return change_case(vm, a, CASE_TITLE_FILTER, out); }
+BUILTIN(do_capitalize) { return change_case(vm, a, CASE_CAPITALIZE, out); }
 
-FILTER(do_string)
+BUILTIN(do_string)
 {
     apr_tpl_text text;
     APR_TRY(apr_tpl_to_str(vm, a, &text));
@@ -32,21 +29,21 @@ FILTER(do_string)
     return APR_OK;
 }
 
-FILTER(do_safe)
+BUILTIN(do_safe)
 {
     APR_TRY(do_string(vm, a, args, out));
     out->owner = TPL_STRING;
     return APR_OK;
 }
 
-FILTER(do_trim)
+BUILTIN(do_trim)
 {
     apr_tpl_text text;
     APR_TRY(apr_tpl_to_str(vm, a, &text));
     return apr_tpl_strip_chars(vm, text, &a[1], true, true, out);
 }
 
-FILTER(do_length)
+BUILTIN(do_length)
 {
     int64_t n;
     APR_TRY(apr_tpl_length(vm, a, &n));
@@ -54,15 +51,14 @@ FILTER(do_length)
     return APR_OK;
 }
 
-FILTER(do_default)
+BUILTIN(do_default)
 {
     const bool takes = a->kind == TPL_UNDEFINED || (apr_tpl_is_true(&a[2]) && !apr_tpl_is_true(a));
-    (void)vm;
     *out = !takes ? a[0] : a[1].kind != TPL_ABSENT ? a[1] : apr_tpl_string("", 0);
     return APR_OK;
 }
 
-FILTER(do_replace)
+BUILTIN(do_replace)
 {
     apr_tpl_text text, old, new;
     int64_t max;
@@ -73,20 +69,20 @@ FILTER(do_replace)
     return apr_tpl_replace(vm, text, old, new, max, out);
 }
 
-FILTER(do_forceescape)
+BUILTIN(do_forceescape)
 {
     apr_tpl_text text;
     APR_TRY(apr_tpl_to_str(vm, a, &text));
     return apr_tpl_escape(vm, text, out);
 }
 
-FILTER(do_escape)
+BUILTIN(do_escape)
 {
     *out = a[0];
     return apr_tpl_is_markup(a) ? APR_OK : do_forceescape(vm, a, args, out);
 }
 
-FILTER(do_indent)
+BUILTIN(do_indent)
 {
     const size_t mark = vm->out.n_bytes;
     const bool is_first = apr_tpl_is_true(&a[2]), is_blank = apr_tpl_is_true(&a[3]);
@@ -113,7 +109,7 @@ FILTER(do_indent)
     return apr_tpl_take(vm, mark, out);
 }
 
-FILTER(do_center)
+BUILTIN(do_center)
 {
     const apr_tpl_text blank = {" ", 1};
     apr_tpl_text text;
@@ -131,7 +127,7 @@ static apr_tpl_text whole_words(apr_tpl_text text)
     return n > 0 ? (apr_tpl_text){text.bytes, n - 1} : text;
 }
 
-FILTER(do_truncate)
+BUILTIN(do_truncate)
 {
     const size_t mark = vm->out.n_bytes;
     apr_tpl_text text, end = {"...", 3};
@@ -154,7 +150,7 @@ FILTER(do_truncate)
 }
 
 /* Counts runs of letters, numbers and underscores. */
-FILTER(do_wordcount)
+BUILTIN(do_wordcount)
 {
     apr_tpl_text text;
     int64_t n = 0;
@@ -174,7 +170,7 @@ FILTER(do_wordcount)
 }
 
 /* Removes tags and merges white space. */
-FILTER(do_striptags)
+BUILTIN(do_striptags)
 {
     const size_t mark = vm->out.n_bytes;
     apr_tpl_text text;
@@ -202,7 +198,7 @@ FILTER(do_striptags)
 }
 
 /* Writes bytes other than letters, digits and "_.-~/" as %XX. */
-FILTER(do_urlencode)
+BUILTIN(do_urlencode)
 {
     const size_t mark = vm->out.n_bytes;
     apr_tpl_text text;
@@ -219,7 +215,7 @@ FILTER(do_urlencode)
     return apr_tpl_take(vm, mark, out);
 }
 
-FILTER(do_filesizeformat)
+BUILTIN(do_filesizeformat)
 {
     static const char *const units[2][8] = {{"kB", "MB", "GB", "TB", "PB", "EB", "ZB", "YB"},
                                             {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB", "ZiB", "YiB"}};
@@ -245,7 +241,7 @@ FILTER(do_filesizeformat)
 }
 
 /* 'text'|format(values) is 'text' % values. */
-FILTER(do_format)
+BUILTIN(do_format)
 {
     apr_tpl_value text = a[0], values;
     apr_tpl_text copy;
@@ -282,7 +278,7 @@ static bool parse_number(apr_tpl_text text, int base, bool as_real, apr_tpl_valu
     return *end == '\0' && (as_real || errno == 0);
 }
 
-FILTER(do_float)
+BUILTIN(do_float)
 {
     if (a->kind == TPL_UNDEFINED) return apr_tpl_fail_undefined(vm, a);
     *out = a[1].kind != TPL_ABSENT ? a[1] : apr_tpl_real(0);
@@ -292,7 +288,7 @@ FILTER(do_float)
     return apr_tpl_steps(vm, 1);
 }
 
-FILTER(do_int)
+BUILTIN(do_int)
 {
     int64_t base;
     apr_tpl_value number = a[0];
@@ -311,7 +307,7 @@ FILTER(do_int)
     return APR_OK;
 }
 
-FILTER(do_abs)
+BUILTIN(do_abs)
 {
     if (!apr_tpl_is_number(a)) return apr_tpl_fail(vm, APR_E_DAMAGED, "abs needs a number, not a '%s'", apr_tpl_type_name(a));
     return apr_tpl_unary(vm, apr_tpl_as_real(a) < 0 ? OP_NEG : OP_POS, a, out);
@@ -323,7 +319,7 @@ static apr_tpl_value rounded(const apr_tpl_value *a, double x)
     return apr_tpl_is_int(a) && fabs(x) < 9.2e18 ? apr_tpl_int((int64_t)x) : apr_tpl_real(x);
 }
 
-FILTER(do_round)
+BUILTIN(do_round)
 {
     apr_tpl_text method = {"common", 6};
     int64_t digits;
@@ -348,7 +344,7 @@ FILTER(do_round)
 /* ---- JSON ---- */
 
 /* transformers' tojson(ensure_ascii=False, indent=None, separators=None, sort_keys=False) */
-FILTER(do_tojson)
+BUILTIN(do_tojson)
 {
     const size_t mark = vm->out.n_bytes;
     apr_tpl_json_style style = {
@@ -466,14 +462,14 @@ static apr_status sort_items(apr_tpl_vm *vm, const apr_tpl_list *items, const ap
     return APR_OK;
 }
 
-FILTER(do_sort)
+BUILTIN(do_sort)
 {
     apr_tpl_list *items;
     APR_TRY(apr_tpl_iterate(vm, a, &items));
     return sort_items(vm, items, &a[3], apr_tpl_is_true(&a[2]), apr_tpl_is_true(&a[1]), out);
 }
 
-FILTER(do_dictsort)
+BUILTIN(do_dictsort)
 {
     apr_tpl_value pairs;
     const bool by_value = a[2].kind == TPL_STRING && apr_tpl_text_is(a[2].as.text, "value");
@@ -483,7 +479,7 @@ FILTER(do_dictsort)
     return sort_items(vm, pairs.as.list, &path, apr_tpl_is_true(&a[1]), apr_tpl_is_true(&a[3]), out);
 }
 
-FILTER(do_unique)
+BUILTIN(do_unique)
 {
     apr_tpl_list *items;
     apr_tpl_value seen;
@@ -520,10 +516,10 @@ static apr_status extreme(apr_tpl_vm *vm, const apr_tpl_value *a, int sign, apr_
     return APR_OK;
 }
 
-FILTER(do_min) { return extreme(vm, a, 1, out); }
-FILTER(do_max) { return extreme(vm, a, -1, out); }
+BUILTIN(do_min) { return extreme(vm, a, 1, out); }
+BUILTIN(do_max) { return extreme(vm, a, -1, out); }
 
-FILTER(do_sum)
+BUILTIN(do_sum)
 {
     apr_tpl_list *items;
     *out = a[2].kind != TPL_ABSENT ? a[2] : apr_tpl_int(0);
@@ -537,7 +533,7 @@ FILTER(do_sum)
     return APR_OK;
 }
 
-FILTER(do_join)
+BUILTIN(do_join)
 {
     const size_t mark = vm->out.n_bytes;
     apr_tpl_list *items;
@@ -560,8 +556,8 @@ static apr_status pick(apr_tpl_vm *vm, const apr_tpl_value *a, bool last, apr_tp
     return APR_OK;
 }
 
-FILTER(do_first) { return pick(vm, a, false, out); }
-FILTER(do_last) { return pick(vm, a, true, out); }
+BUILTIN(do_first) { return pick(vm, a, false, out); }
+BUILTIN(do_last) { return pick(vm, a, true, out); }
 
 static apr_status copy_items(apr_tpl_vm *vm, const apr_tpl_value *a, bool reverse, apr_tpl_value *out)
 {
@@ -573,22 +569,22 @@ static apr_status copy_items(apr_tpl_vm *vm, const apr_tpl_value *a, bool revers
     return APR_OK;
 }
 
-FILTER(do_list) { return copy_items(vm, a, false, out); }
+BUILTIN(do_list) { return copy_items(vm, a, false, out); }
 
-FILTER(do_reverse)
+BUILTIN(do_reverse)
 {
     const apr_tpl_value backwards[3] = {apr_tpl_none(), apr_tpl_none(), apr_tpl_int(-1)};
     return a->kind == TPL_STRING ? apr_tpl_slice(vm, a, backwards, out) : copy_items(vm, a, true, out);
 }
 
-FILTER(do_items)
+BUILTIN(do_items)
 {
     if (a->kind == TPL_DICT) return apr_tpl_dict_items(vm, a->as.dict, out);
     if (a->kind == TPL_UNDEFINED) return apr_tpl_list_make(vm, TPL_LIST, 0, out);
     return apr_tpl_fail(vm, APR_E_DAMAGED, "items needs a dict, not a '%s'", apr_tpl_type_name(a));
 }
 
-FILTER(do_batch)
+BUILTIN(do_batch)
 {
     apr_tpl_list *items;
     apr_tpl_value row;
@@ -610,7 +606,7 @@ FILTER(do_batch)
 }
 
 /* Splits a list into n columns; columns that are one item shorter get fill_with. */
-FILTER(do_slice)
+BUILTIN(do_slice)
 {
     apr_tpl_list *items;
     int64_t n;
@@ -631,7 +627,7 @@ FILTER(do_slice)
 }
 
 /* [(key, items), ...] in the order of the keys. */
-FILTER(do_groupby)
+BUILTIN(do_groupby)
 {
     apr_tpl_list *items;
     apr_tpl_value sorted, key, last = {.kind = TPL_ABSENT}, pair, group = {.kind = TPL_ABSENT};
@@ -692,7 +688,7 @@ static apr_status iterate_true(apr_tpl_vm *vm, const apr_tpl_value *a, apr_tpl_l
 }
 
 /* map(attribute='a.b', default=x) or map('filter', arguments) */
-FILTER(do_map)
+BUILTIN(do_map)
 {
     const apr_tpl_value path_key = apr_tpl_string("attribute", 9), default_key = apr_tpl_string("default", 7);
     const apr_tpl_value *path, *fallback;
@@ -737,10 +733,10 @@ static apr_status select_items(apr_tpl_vm *vm, const apr_tpl_value *a, const apr
     return APR_OK;
 }
 
-FILTER(do_select) { return select_items(vm, a, args, false, true, out); }
-FILTER(do_reject) { return select_items(vm, a, args, false, false, out); }
-FILTER(do_selectattr) { return select_items(vm, a, args, true, true, out); }
-FILTER(do_rejectattr) { return select_items(vm, a, args, true, false, out); }
+BUILTIN(do_select) { return select_items(vm, a, args, false, true, out); }
+BUILTIN(do_reject) { return select_items(vm, a, args, false, false, out); }
+BUILTIN(do_selectattr) { return select_items(vm, a, args, true, true, out); }
+BUILTIN(do_rejectattr) { return select_items(vm, a, args, true, false, out); }
 
 static const apr_tpl_builtin filters[] = {
     {"trim", "chars?", do_trim, true},
@@ -796,13 +792,11 @@ static const apr_tpl_builtin filters[] = {
 
 /* ---- tests ---- */
 
-#define TEST(name, condition)                                                                                           \
-    static apr_status test_##name(apr_tpl_vm *vm, const apr_tpl_value *a, const apr_tpl_args *args, apr_tpl_value *out) \
-    {                                                                                                                   \
-        (void)vm;                                                                                                       \
-        (void)args;                                                                                                     \
-        *out = apr_tpl_bool(condition);                                                                                 \
-        return APR_OK;                                                                                                  \
+#define TEST(name, condition)           \
+    BUILTIN(test_##name)                \
+    {                                   \
+        *out = apr_tpl_bool(condition); \
+        return APR_OK;                  \
     }
 
 TEST(defined, a->kind != TPL_UNDEFINED)
@@ -823,14 +817,13 @@ TEST(escaped, apr_tpl_is_markup(a))
 TEST(filter, a->kind == TPL_STRING && apr_tpl_builtin_named(APR_TPL_FILTER, a->as.text) != NULL)
 TEST(test, a->kind == TPL_STRING && apr_tpl_builtin_named(APR_TPL_TEST, a->as.text) != NULL)
 
-#define COMPARISON(name, op)                                                                                            \
-    static apr_status test_##name(apr_tpl_vm *vm, const apr_tpl_value *a, const apr_tpl_args *args, apr_tpl_value *out) \
-    {                                                                                                                   \
-        bool holds;                                                                                                     \
-        (void)args;                                                                                                     \
-        APR_TRY(apr_tpl_compare(vm, op, &a[0], &a[1], &holds));                                                         \
-        *out = apr_tpl_bool(holds);                                                                                     \
-        return APR_OK;                                                                                                  \
+#define COMPARISON(name, op)                                    \
+    BUILTIN(test_##name)                                        \
+    {                                                           \
+        bool holds;                                             \
+        APR_TRY(apr_tpl_compare(vm, op, &a[0], &a[1], &holds)); \
+        *out = apr_tpl_bool(holds);                             \
+        return APR_OK;                                          \
     }
 
 COMPARISON(eq, OP_EQ)
@@ -853,22 +846,12 @@ static apr_status test_rest(apr_tpl_vm *vm, const apr_tpl_value *a, int64_t divi
     return APR_OK;
 }
 
-static apr_status test_odd(apr_tpl_vm *vm, const apr_tpl_value *a, const apr_tpl_args *args, apr_tpl_value *out)
-{
-    (void)args;
-    return test_rest(vm, a, 2, 1, out);
-}
+BUILTIN(test_odd) { return test_rest(vm, a, 2, 1, out); }
+BUILTIN(test_even) { return test_rest(vm, a, 2, 0, out); }
 
-static apr_status test_even(apr_tpl_vm *vm, const apr_tpl_value *a, const apr_tpl_args *args, apr_tpl_value *out)
-{
-    (void)args;
-    return test_rest(vm, a, 2, 0, out);
-}
-
-static apr_status test_divisibleby(apr_tpl_vm *vm, const apr_tpl_value *a, const apr_tpl_args *args, apr_tpl_value *out)
+BUILTIN(test_divisibleby)
 {
     int64_t divisor;
-    (void)args;
     APR_TRY(apr_tpl_want_int(vm, &a[1], "the divisor", 0, &divisor));
     return test_rest(vm, a, divisor, 0, out);
 }
@@ -891,22 +874,12 @@ static apr_status test_case(apr_tpl_vm *vm, const apr_tpl_value *a, apr_tpl_case
     return APR_OK;
 }
 
-static apr_status test_lower(apr_tpl_vm *vm, const apr_tpl_value *a, const apr_tpl_args *args, apr_tpl_value *out)
-{
-    (void)args;
-    return test_case(vm, a, CASE_LOWER, out);
-}
+BUILTIN(test_lower) { return test_case(vm, a, CASE_LOWER, out); }
+BUILTIN(test_upper) { return test_case(vm, a, CASE_UPPER, out); }
 
-static apr_status test_upper(apr_tpl_vm *vm, const apr_tpl_value *a, const apr_tpl_args *args, apr_tpl_value *out)
-{
-    (void)args;
-    return test_case(vm, a, CASE_UPPER, out);
-}
-
-static apr_status test_sameas(apr_tpl_vm *vm, const apr_tpl_value *a, const apr_tpl_args *args, apr_tpl_value *out)
+BUILTIN(test_sameas)
 {
     bool equal;
-    (void)args;
     APR_TRY(apr_tpl_equal(vm, &a[0], &a[1], &equal));
     if (apr_tpl_is_list(a) || a->kind == TPL_DICT) equal = a[0].as.dict == a[1].as.dict;
     *out = apr_tpl_bool(equal && a[0].kind == a[1].kind);
@@ -958,12 +931,11 @@ static const apr_tpl_builtin tests[] = {
 
 /* ---- functions ---- */
 
-static apr_status fn_range(apr_tpl_vm *vm, const apr_tpl_value *a, const apr_tpl_args *args, apr_tpl_value *out)
+BUILTIN(fn_range)
 {
     enum { MAX_RANGE = 100000 }; /* the limit of Jinja's sandbox */
     const bool has_stop = a[2].kind != TPL_ABSENT;
     int64_t start, stop, step;
-    (void)args;
     APR_TRY(apr_tpl_want_int(vm, &a[1], "the start of range()", 0, &start));
     APR_TRY(apr_tpl_want_int(vm, &a[2], "the end of range()", 0, &stop));
     APR_TRY(apr_tpl_want_int(vm, &a[3], "the step of range()", 1, &step));
@@ -1004,34 +976,22 @@ static apr_status make_dict(apr_tpl_vm *vm, apr_tpl_kind kind, const apr_tpl_arg
     return APR_OK;
 }
 
-static apr_status fn_dict(apr_tpl_vm *vm, const apr_tpl_value *a, const apr_tpl_args *args, apr_tpl_value *out)
-{
-    (void)a;
-    return make_dict(vm, TPL_DICT, args, out);
-}
+BUILTIN(fn_dict) { return make_dict(vm, TPL_DICT, args, out); }
+BUILTIN(fn_namespace) { return make_dict(vm, TPL_NAMESPACE, args, out); }
 
-static apr_status fn_namespace(apr_tpl_vm *vm, const apr_tpl_value *a, const apr_tpl_args *args, apr_tpl_value *out)
-{
-    (void)a;
-    return make_dict(vm, TPL_NAMESPACE, args, out);
-}
-
-static apr_status fn_raise_exception(apr_tpl_vm *vm, const apr_tpl_value *a, const apr_tpl_args *args, apr_tpl_value *out)
+BUILTIN(fn_raise_exception)
 {
     apr_tpl_text text;
-    (void)args;
-    (void)out;
     APR_TRY(apr_tpl_to_str(vm, &a[1], &text));
     return apr_tpl_fail(vm, APR_E_NO, "%.*s", text.n_bytes > 600 ? 600 : (int)text.n_bytes, text.bytes);
 }
 
-static apr_status fn_strftime_now(apr_tpl_vm *vm, const apr_tpl_value *a, const apr_tpl_args *args, apr_tpl_value *out)
+BUILTIN(fn_strftime_now)
 {
     char format[256], text[1024];
     apr_tpl_text wanted;
     struct tm parts;
     const time_t now = (time_t)vm->now;
-    (void)args;
     if (!vm->has_now) return apr_tpl_fail(vm, APR_E_UNSUPPORTED, "the template needs the date: set the variable strftime_now_unix");
     APR_TRY(apr_tpl_want_text(vm, &a[1], "the format of strftime_now()", &wanted));
     if (wanted.n_bytes >= sizeof format || memchr(wanted.bytes, '\0', wanted.n_bytes) != NULL)

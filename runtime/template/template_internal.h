@@ -187,6 +187,10 @@ typedef struct apr_tpl_args {
 /* a[0] is the input of the filter or test, or the method's object (ABSENT for functions). The parameters follow in the order of `params`,
  * ABSENT if not given. `args` are the original arguments. */
 typedef apr_status apr_tpl_builtin_fn(apr_tpl_vm *vm, const apr_tpl_value *a, const apr_tpl_args *args, apr_tpl_value *out);
+/* The head of one. Most need only some of what they are given. */
+#define BUILTIN(name)                                                                                              \
+    static apr_status name(apr_tpl_vm *vm __attribute__((unused)), const apr_tpl_value *a __attribute__((unused)), \
+                           const apr_tpl_args *args __attribute__((unused)), apr_tpl_value *out __attribute__((unused)))
 
 /* A row of a table. Tables end with a row without a name. */
 typedef struct apr_tpl_builtin {

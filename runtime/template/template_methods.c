@@ -395,9 +395,6 @@ apr_status apr_tpl_format_percent(apr_tpl_vm *vm, const apr_tpl_value *text, con
     return apr_tpl_take(vm, mark, out);
 }
 
-#define METHOD(name) \
-    static apr_status name(apr_tpl_vm *vm, const apr_tpl_value *a, const apr_tpl_args *args __attribute__((unused)), apr_tpl_value *out)
-
 /* ---- strings ---- */
 
 static apr_status strip(apr_tpl_vm *vm, const apr_tpl_value *a, bool left, bool right, apr_tpl_value *out)
@@ -405,16 +402,16 @@ static apr_status strip(apr_tpl_vm *vm, const apr_tpl_value *a, bool left, bool 
     return apr_tpl_strip_chars(vm, a->as.text, &a[1], left, right, out);
 }
 
-METHOD(str_strip) { return strip(vm, a, true, true, out); }
-METHOD(str_lstrip) { return strip(vm, a, true, false, out); }
-METHOD(str_rstrip) { return strip(vm, a, false, true, out); }
-METHOD(str_upper) { return apr_tpl_change_case(vm, a->as.text, CASE_UPPER, out); }
-METHOD(str_lower) { return apr_tpl_change_case(vm, a->as.text, CASE_LOWER, out); }
-METHOD(str_title) { return apr_tpl_change_case(vm, a->as.text, CASE_TITLE, out); }
-METHOD(str_capitalize) { return apr_tpl_change_case(vm, a->as.text, CASE_CAPITALIZE, out); }
-METHOD(str_splitlines) { return apr_tpl_split_lines(vm, a->as.text, apr_tpl_is_true(&a[1]), out); }
+BUILTIN(str_strip) { return strip(vm, a, true, true, out); }
+BUILTIN(str_lstrip) { return strip(vm, a, true, false, out); }
+BUILTIN(str_rstrip) { return strip(vm, a, false, true, out); }
+BUILTIN(str_upper) { return apr_tpl_change_case(vm, a->as.text, CASE_UPPER, out); }
+BUILTIN(str_lower) { return apr_tpl_change_case(vm, a->as.text, CASE_LOWER, out); }
+BUILTIN(str_title) { return apr_tpl_change_case(vm, a->as.text, CASE_TITLE, out); }
+BUILTIN(str_capitalize) { return apr_tpl_change_case(vm, a->as.text, CASE_CAPITALIZE, out); }
+BUILTIN(str_splitlines) { return apr_tpl_split_lines(vm, a->as.text, apr_tpl_is_true(&a[1]), out); }
 
-METHOD(str_replace)
+BUILTIN(str_replace)
 {
     apr_tpl_text old, new;
     int64_t max;
@@ -445,7 +442,7 @@ static apr_status split_words(apr_tpl_vm *vm, apr_tpl_text text, int64_t max, ap
     }
 }
 
-METHOD(str_split)
+BUILTIN(str_split)
 {
     const apr_tpl_text text = a->as.text;
     apr_tpl_text separator;
@@ -474,7 +471,7 @@ static const char *find_last(apr_tpl_text text, size_t end, apr_tpl_text needle)
     return NULL;
 }
 
-METHOD(str_rsplit)
+BUILTIN(str_rsplit)
 {
     const apr_tpl_text text = a->as.text;
     apr_tpl_text separator;
@@ -524,8 +521,8 @@ static apr_status affix(apr_tpl_vm *vm, const apr_tpl_value *a, bool at_end, apr
     return APR_OK;
 }
 
-METHOD(str_startswith) { return affix(vm, a, false, out); }
-METHOD(str_endswith) { return affix(vm, a, true, out); }
+BUILTIN(str_startswith) { return affix(vm, a, false, out); }
+BUILTIN(str_endswith) { return affix(vm, a, true, out); }
 
 static apr_status remove_affix(apr_tpl_vm *vm, const apr_tpl_value *a, bool at_end, apr_tpl_value *out)
 {
@@ -538,8 +535,8 @@ static apr_status remove_affix(apr_tpl_vm *vm, const apr_tpl_value *a, bool at_e
     return APR_OK;
 }
 
-METHOD(str_removeprefix) { return remove_affix(vm, a, false, out); }
-METHOD(str_removesuffix) { return remove_affix(vm, a, true, out); }
+BUILTIN(str_removeprefix) { return remove_affix(vm, a, false, out); }
+BUILTIN(str_removesuffix) { return remove_affix(vm, a, true, out); }
 
 static apr_status find(apr_tpl_vm *vm, const apr_tpl_value *a, bool last, apr_tpl_value *out)
 {
@@ -551,16 +548,16 @@ static apr_status find(apr_tpl_vm *vm, const apr_tpl_value *a, bool last, apr_tp
     return APR_OK;
 }
 
-METHOD(str_find) { return find(vm, a, false, out); }
-METHOD(str_rfind) { return find(vm, a, true, out); }
+BUILTIN(str_find) { return find(vm, a, false, out); }
+BUILTIN(str_rfind) { return find(vm, a, true, out); }
 
-METHOD(str_index)
+BUILTIN(str_index)
 {
     APR_TRY(find(vm, a, false, out));
     return out->as.integer >= 0 ? APR_OK : apr_tpl_fail(vm, APR_E_DAMAGED, "index(): the substring was not found");
 }
 
-METHOD(str_count)
+BUILTIN(str_count)
 {
     apr_tpl_text needle;
     int64_t n = 0;
@@ -576,7 +573,7 @@ METHOD(str_count)
     return APR_OK;
 }
 
-METHOD(str_join)
+BUILTIN(str_join)
 {
     const size_t mark = vm->out.n_bytes;
     apr_tpl_list *items;
@@ -613,14 +610,14 @@ static apr_status all_are(apr_tpl_vm *vm, const apr_tpl_value *a, bool (*is)(uin
     return apr_tpl_steps(vm, text.n_bytes / 16);
 }
 
-METHOD(str_isdigit) { return all_are(vm, a, is_digit, out); }
-METHOD(str_isalpha) { return all_are(vm, a, is_letter, out); }
-METHOD(str_isalnum) { return all_are(vm, a, is_letter_or_digit, out); }
-METHOD(str_isspace) { return all_are(vm, a, is_blank, out); }
+BUILTIN(str_isdigit) { return all_are(vm, a, is_digit, out); }
+BUILTIN(str_isalpha) { return all_are(vm, a, is_letter, out); }
+BUILTIN(str_isalnum) { return all_are(vm, a, is_letter_or_digit, out); }
+BUILTIN(str_isspace) { return all_are(vm, a, is_blank, out); }
 
-METHOD(str_format) { return format_braces(vm, a, args, out); }
-METHOD(str_swapcase) { return apr_tpl_change_case(vm, a->as.text, CASE_SWAP, out); }
-METHOD(str_casefold) { return apr_tpl_change_case(vm, a->as.text, CASE_FOLD, out); }
+BUILTIN(str_format) { return format_braces(vm, a, args, out); }
+BUILTIN(str_swapcase) { return apr_tpl_change_case(vm, a->as.text, CASE_SWAP, out); }
+BUILTIN(str_casefold) { return apr_tpl_change_case(vm, a->as.text, CASE_FOLD, out); }
 
 /* Reads the width and the fill character, which is escaped if the text is marked safe. */
 static apr_status read_padding(apr_tpl_vm *vm, const apr_tpl_value *a, int64_t *width, apr_tpl_text *fill)
@@ -647,10 +644,10 @@ static apr_status justify(apr_tpl_vm *vm, const apr_tpl_value *a, bool before, a
     return apr_tpl_take(vm, mark, out);
 }
 
-METHOD(str_ljust) { return justify(vm, a, false, out); }
-METHOD(str_rjust) { return justify(vm, a, true, out); }
+BUILTIN(str_ljust) { return justify(vm, a, false, out); }
+BUILTIN(str_rjust) { return justify(vm, a, true, out); }
 
-METHOD(str_center)
+BUILTIN(str_center)
 {
     apr_tpl_text fill;
     int64_t width = 0;
@@ -658,7 +655,7 @@ METHOD(str_center)
     return apr_tpl_center(vm, a->as.text, width, fill, out);
 }
 
-METHOD(str_zfill)
+BUILTIN(str_zfill)
 {
     const size_t mark = vm->out.n_bytes;
     apr_tpl_text text = a->as.text, fill;
@@ -674,7 +671,7 @@ METHOD(str_zfill)
     return apr_tpl_take(vm, mark, out);
 }
 
-METHOD(str_expandtabs)
+BUILTIN(str_expandtabs)
 {
     const size_t mark = vm->out.n_bytes;
     const apr_tpl_text text = a->as.text;
@@ -721,8 +718,8 @@ static apr_status partition(apr_tpl_vm *vm, const apr_tpl_value *a, bool last, a
     return apr_tpl_list_of(vm, TPL_TUPLE, values, 3, out);
 }
 
-METHOD(str_partition) { return partition(vm, a, false, out); }
-METHOD(str_rpartition) { return partition(vm, a, true, out); }
+BUILTIN(str_partition) { return partition(vm, a, false, out); }
+BUILTIN(str_rpartition) { return partition(vm, a, true, out); }
 
 /* True if at least one letter has the wanted case, and none has another. */
 static apr_status all_of_case(apr_tpl_vm *vm, apr_tpl_text text, utf8proc_category_t wanted, apr_tpl_value *out)
@@ -739,8 +736,8 @@ static apr_status all_of_case(apr_tpl_vm *vm, apr_tpl_text text, utf8proc_catego
     return APR_OK;
 }
 
-METHOD(str_isupper) { return all_of_case(vm, a->as.text, UTF8PROC_CATEGORY_LU, out); }
-METHOD(str_islower) { return all_of_case(vm, a->as.text, UTF8PROC_CATEGORY_LL, out); }
+BUILTIN(str_isupper) { return all_of_case(vm, a->as.text, UTF8PROC_CATEGORY_LU, out); }
+BUILTIN(str_islower) { return all_of_case(vm, a->as.text, UTF8PROC_CATEGORY_LL, out); }
 
 static const apr_tpl_builtin string_methods[] = {
     {"strip", "chars?", str_strip, true},
@@ -786,12 +783,12 @@ static const apr_tpl_builtin string_methods[] = {
 
 /* ---- dicts ---- */
 
-METHOD(dict_items) { return apr_tpl_dict_items(vm, a->as.dict, out); }
+BUILTIN(dict_items) { return apr_tpl_dict_items(vm, a->as.dict, out); }
 
-METHOD(dict_keys) { return apr_tpl_list_of(vm, TPL_LIST, a->as.dict->keys, a->as.dict->n_items, out); }
-METHOD(dict_values) { return apr_tpl_list_of(vm, TPL_LIST, a->as.dict->values, a->as.dict->n_items, out); }
+BUILTIN(dict_keys) { return apr_tpl_list_of(vm, TPL_LIST, a->as.dict->keys, a->as.dict->n_items, out); }
+BUILTIN(dict_values) { return apr_tpl_list_of(vm, TPL_LIST, a->as.dict->values, a->as.dict->n_items, out); }
 
-METHOD(dict_get)
+BUILTIN(dict_get)
 {
     const apr_tpl_value *value;
     APR_TRY(apr_tpl_dict_find(vm, a->as.dict, &a[1], &value));
@@ -799,7 +796,7 @@ METHOD(dict_get)
     return APR_OK;
 }
 
-METHOD(dict_copy)
+BUILTIN(dict_copy)
 {
     APR_TRY(apr_tpl_dict_make(vm, TPL_DICT, out));
     for (size_t i = 0; i < a->as.dict->n_items; i++)
@@ -814,16 +811,16 @@ static const apr_tpl_builtin dict_methods[] = {
 
 /* ---- lists ---- */
 
-METHOD(list_append)
+BUILTIN(list_append)
 {
     *out = apr_tpl_none();
     if (a->kind != TPL_LIST) return apr_tpl_fail(vm, APR_E_DAMAGED, "a tuple has no append()");
     return apr_tpl_list_add(vm, a->as.list, a[1]);
 }
 
-METHOD(list_copy) { return apr_tpl_list_of(vm, TPL_LIST, a->as.list->items, a->as.list->n_items, out); }
+BUILTIN(list_copy) { return apr_tpl_list_of(vm, TPL_LIST, a->as.list->items, a->as.list->n_items, out); }
 
-METHOD(list_index)
+BUILTIN(list_index)
 {
     for (size_t i = 0; i < a->as.list->n_items; i++) {
         bool equal;
@@ -834,7 +831,7 @@ METHOD(list_index)
     return apr_tpl_fail(vm, APR_E_DAMAGED, "index(): the item was not found");
 }
 
-METHOD(list_count)
+BUILTIN(list_count)
 {
     int64_t n = 0;
     for (size_t i = 0; i < a->as.list->n_items; i++) {
@@ -853,9 +850,8 @@ static const apr_tpl_builtin list_methods[] = {
 
 /* ---- loop ---- */
 
-METHOD(loop_cycle)
+BUILTIN(loop_cycle)
 {
-    (void)vm;
     if (args->list.n_items == 0) return apr_tpl_fail(vm, APR_E_DAMAGED, "loop.cycle() needs items");
     *out = args->list.items[a->as.loop->index0 % args->list.n_items];
     return APR_OK;
