@@ -79,8 +79,8 @@ static int run_self(const char *path, const char *dtype, const char *n_ctx)
 int main(int argc, char **argv)
 {
     static const char *const shapes[] = {"qwen2.5-0.5b", "qwen2.5-7b", "qwen2.5-32b"};
-    static const char *const of_other_families[] = {"qwen2.5-vl-7b", "qwen3-vl-30b-a3b", "falcon-h1-7b", "gemma-3n-e4b",
-                                                    "kimi-linear-48b-a3b", "deepseek-v3.2-two-layers"};
+    static const char *const of_other_families[] = {"qwen2.5-vl-7b", "qwen3-vl-30b-a3b",    "falcon-h1-7b",
+                                                    "gemma-3n-e4b",  "kimi-linear-48b-a3b", "deepseek-v3.2-two-layers"};
     enum { N_OTHERS = sizeof of_other_families / sizeof *of_other_families };
     static const char *const dtypes[] = {"f16", "q8_0", "q4_k"};
     static const char *const contexts[] = {"1024", "8192", "32768"};

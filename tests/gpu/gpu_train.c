@@ -212,10 +212,8 @@ static void the_driver_has_as_much_less(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gradients_are_those_of_the_host),
-        cmocka_unit_test(gradients_with_exact_products_are_those_of_the_host),
-        cmocka_unit_test(kept_weights_give_the_same_bits),
-        cmocka_unit_test(a_loss_falls_in_twenty_steps),
+        cmocka_unit_test(gradients_are_those_of_the_host), cmocka_unit_test(gradients_with_exact_products_are_those_of_the_host),
+        cmocka_unit_test(kept_weights_give_the_same_bits), cmocka_unit_test(a_loss_falls_in_twenty_steps),
         cmocka_unit_test(the_driver_has_as_much_less),
     };
     apr_error err = {0};
