@@ -238,7 +238,8 @@ static void block_gradient(const apr_grid *g, const apr_grid_block *b, const flo
     for (int s = 0; s < subs_of(g); s++) {
         const float per_code = apr_grid_step(g, b->d, b->scale[s]) / v.unit;
         const sub_sums sums = sum_sub(g, b, s, of_values);
-        for (int i = s * g->sub_elems; i < (s + 1) * g->sub_elems; i++) of[i] = inward(of_values[i] * per_code, latents[i], codes.low, codes.high);
+        for (int i = s * g->sub_elems; i < (s + 1) * g->sub_elems; i++)
+            of[i] = inward(of_values[i] * per_code, latents[i], codes.low, codes.high);
         float *const sub_scale = of + at_sub_scales(g) + s, *const sub_min = of + at_sub_mins(g) + s;
         if (has_sub_scales(g))
             *sub_scale = inward((float)(step_slope(g, b, s) * sums.codes), latents[at_sub_scales(g) + s], (float)g->scale_low - 0.5f,

@@ -86,7 +86,8 @@ static apr_status send_frequencies(apr_train *t, apr_error *err)
 /* Matrices of one tensor, in a type that is decoded there. */
 static bool keeps(const apr_train *t, const apr_tensor *tensor)
 {
-    return tensor->rank == 2 && tensor->n_bytes > 0 && tensor->scale == NULL && apr_tensor_is_stored(tensor) && api(t)->takes(tensor->dtype);
+    return tensor->rank == 2 && tensor->n_bytes > 0 && tensor->scale == NULL && apr_tensor_is_stored(tensor) &&
+           api(t)->takes(tensor->dtype);
 }
 
 static int32_t *row_numbers(const apr_train *t) { return (int32_t *)(void *)(t->memory[LINE_STORED] + t->row_numbers_at); }

@@ -73,9 +73,9 @@ struct apr_train {
     slot_tensors *slots;        /* [n_weights] */
     const apr_tensor **trained; /* [n_trained] */
     size_t n_trained;
-    stored_tensor *stored;      /* [n_trained] */
-    int64_t most_stored_rows;   /* of a tensor there */
-    uint64_t row_numbers_at;    /* behind the tensors in LINE_STORED: 0, 1, ... for so many rows */
+    stored_tensor *stored;                       /* [n_trained] */
+    int64_t most_stored_rows;                    /* of a tensor there */
+    uint64_t row_numbers_at;                     /* behind the tensors in LINE_STORED: 0, 1, ... for so many rows */
     apr_op_args *args;                           /* [n_ops], without pointers */
     int (*inputs)[APR_GRAD_MAX_IN];              /* [n_ops] values; attention reads what the last store of its state read */
     weight_place (*weights)[APR_OP_MAX_WEIGHTS]; /* [n_ops] */
