@@ -20,9 +20,13 @@ static apr_status open_tables(apr_tokenizer *tokenizer, apr_error *err)
     return algorithms[vocab->kind]->open(tokenizer, err);
 }
 
+#define UNSUPPORTED "the tokenizer has %s, which is not supported; text cannot be encoded"
+
 apr_status apr_tokenizer_open(apr_tokenizer **tokenizer, const apr_vocab *vocab, apr_error *err)
 {
     *tokenizer = NULL;
+    if (vocab != NULL && vocab->kind == APR_VOCAB_NONE && vocab->unsupported != NULL)
+        return apr_fail(err, APR_E_UNSUPPORTED, UNSUPPORTED, vocab->unsupported);
     if (vocab == NULL || vocab->kind == APR_VOCAB_NONE || vocab->n_tokens == 0)
         return apr_fail(err, APR_E_UNSUPPORTED, "the model has no vocabulary of a known kind; text cannot be encoded");
     if (vocab->n_tokens > INT32_MAX / 4 || vocab->tokens == NULL)
@@ -47,9 +51,7 @@ apr_status apr_tokenizer_need(const apr_model *model, apr_error *err)
     const bool is_one_file = model->format == APR_FORMAT_GGUF || model->format == APR_FORMAT_APR;
 
     if (vocab->kind != APR_VOCAB_NONE && vocab->n_tokens > 0) return APR_OK;
-    if (vocab->unsupported != NULL)
-        return apr_fail(err, APR_E_UNSUPPORTED, "%s: the tokenizer has %s, which is not supported; text cannot be encoded", model->path,
-                        vocab->unsupported);
+    if (vocab->unsupported != NULL) return apr_fail(err, APR_E_UNSUPPORTED, "%s: " UNSUPPORTED, model->path, vocab->unsupported);
     return apr_fail(err, APR_E_UNSUPPORTED, "%s has no tokenizer: %s tokenizer.json, tokenizer.model or tekken.json%s", model->path,
                     is_one_file ? "convert the model again from a folder with its" : "put the model's",
                     is_one_file ? "" : " next to its weights");
