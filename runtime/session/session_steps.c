@@ -688,7 +688,7 @@ static apr_status run_prompt(const running *r, apr_fused *step, apr_error *err)
 
 typedef apr_status (*run_fn)(const running *r, apr_fused *step, apr_error *err);
 
-/* Of a token, of rows, of a prompt. NULL: there are no such steps. */
+/* Of a token, of rows, of a prompt. NULL: that batch never has such a step. */
 static const run_fn runs[APR_FUSED_KINDS][APR_FUSED_BATCHES] = {
     [APR_FUSED_OPERATION] = {run_operation, run_operation, run_operation},
     [APR_FUSED_INPUTS] = {token_run_inputs, rows_run_inputs, NULL},

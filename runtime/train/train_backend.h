@@ -20,10 +20,10 @@ typedef struct train_backend {
     /* Token ids of the pass, which the caller keeps until it ends. */
     apr_status (*take_ids)(apr_train *t, const int32_t *ids, apr_error *err);
 
-    /* With keeps_weights. Can a tensor be kept there? Copies what is stored of tensor i now. Decodes it. NULL: there is no such memory. */
-    bool (*keeps)(const apr_train *t, const apr_tensor *tensor);
-    apr_status (*renew)(apr_train *t, size_t i, apr_error *err);
-    apr_status (*decode)(apr_train *t, size_t i, float *to, apr_error *err);
+    /* For keeps_weights; NULL on the host, where weights are already. */
+    bool (*keeps)(const apr_train *t, const apr_tensor *tensor);             /* can the tensor be kept there as it is stored? */
+    apr_status (*renew)(apr_train *t, size_t i, apr_error *err);             /* copies what the model stores of t->trained[i] */
+    apr_status (*decode)(apr_train *t, size_t i, float *to, apr_error *err); /* decodes the copy of t->trained[i] */
 
     apr_status (*clear)(apr_train *t, void *there, size_t n_bytes, apr_error *err);
     apr_status (*copy)(apr_train *t, void *to, const void *from, size_t n_bytes, apr_error *err); /* from there to there */

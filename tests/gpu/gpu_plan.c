@@ -1,8 +1,8 @@
 /* runtime/plan/plan.h against the driver: shapes of real models, three types, three contexts; each in a process of its own.
  *
  * usage: gpu_plan [CONFIG DTYPE CTX [plain]]; plain: no token is recorded. Without operands it is the test and runs itself for each row of
- * its table. Weights are random, and those of a type share memory of the host. Plans that are too large for
- * this GPU are counted separately; the test fails when a plan is off, or cannot be measured, or when none was measured. */
+ * its table. Weights are random, and those of a type share memory of the host. Plans that are too large for this GPU are counted separately;
+ * the test fails when a plan is off, or cannot be measured, or when none was measured. */
 #include "kernels/cuda_loader.h"
 #include "runtime/session/session.h"
 #include "tools/engine/bench/synthetic.h"
