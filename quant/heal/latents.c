@@ -2,6 +2,7 @@
 #include "quant/heal/latents.h"
 
 #include "formats/base/crc32.h"
+#include "formats/base/threads.h"
 #include "formats/number/half.h"
 #include "kernels/rows.h"
 #include "quant/feedback/grid.h"
@@ -133,6 +134,19 @@ static void fill(apr_latents *l)
     for (int64_t i = 0; i < l->n_blocks; i++) fill_block(l, i);
 }
 
+/* On all threads: a model's blocks are gigabytes, and memory that is new is made page by page. */
+static void copy_bytes(void *to, const void *from, size_t n)
+{
+    static const size_t portion = 1 << 20;
+    const int64_t n_portions = (int64_t)((n + portion - 1) / portion);
+
+#pragma omp parallel for schedule(static) if (n_portions > 1)
+    for (int64_t i = 0; i < n_portions; i++) {
+        const size_t at = (size_t)i * portion;
+        memcpy((uint8_t *)to + at, (const uint8_t *)from + at, n - at < portion ? n - at : portion);
+    }
+}
+
 apr_status apr_latents_open(apr_latents *l, apr_dtype dtype, int64_t n_elems, const void *blocks, apr_error *err)
 {
     const apr_grid *const g = grid_of(dtype);
@@ -150,7 +164,7 @@ apr_status apr_latents_open(apr_latents *l, apr_dtype dtype, int64_t n_elems, co
         apr_latents_close(l);
         return apr_no_memory(err, "the latents of a tensor");
     }
-    memcpy(l->blocks, blocks, n * l->block_bytes);
+    copy_bytes(l->blocks, blocks, n * l->block_bytes);
     fill(l);
     return APR_OK;
 }
@@ -428,7 +442,7 @@ apr_status apr_trained_open(apr_trained *trained, apr_tensor *table, size_t n, c
         trained->n++;
         item->best = malloc(table[i].n_bytes + 1);
         if (item->best == NULL) return apr_no_memory(err, "the best blocks of a tensor");
-        memcpy(item->best, table[i].data, table[i].n_bytes);
+        copy_bytes(item->best, table[i].data, table[i].n_bytes);
         apr_tensor_set_data(&table[i], item->latents.blocks);
     }
     return APR_OK;
@@ -462,15 +476,23 @@ static int64_t first_block(const apr_latents *l, const apr_tensor *view, int64_t
     return (int64_t)((size_t)(apr_tensor_row(view, row) - l->blocks) / l->block_bytes);
 }
 
-void apr_trained_start(apr_trained *trained, const apr_tensor *view, const float *original)
+apr_status apr_trained_start(apr_trained *trained, const apr_tensor *view, const apr_tensor *original, apr_error *err)
 {
     apr_latents *const l = latents_of_view(trained, view);
     const rows r = rows_of(view);
 
-    if (l == NULL || l->grid == NULL) return;
+    if (l == NULL || l->grid == NULL) return APR_OK;
     const float hold = l->grid->is_e2m1 ? E2M1_HOLD : 1.0f;
+    float *const decoded = malloc((size_t)apr_all_threads() * (size_t)r.columns * sizeof *decoded + 1); /* a row for each thread */
+    if (decoded == NULL) return apr_no_memory(err, "rows of the original of a tensor");
 #pragma omp parallel for schedule(static)
-    for (int64_t i = 0; i < r.n; i++) apr_latents_start(l, first_block(l, view, i), r.columns / l->elems, original + i * r.columns, hold);
+    for (int64_t i = 0; i < r.n; i++) {
+        float *const row = decoded + apr_thread_number() * r.columns;
+        apr_decode_rows(original, i, 1, row);
+        apr_latents_start(l, first_block(l, view, i), r.columns / l->elems, row, hold);
+    }
+    free(decoded);
+    return APR_OK;
 }
 
 void apr_trained_step(apr_trained *trained, const apr_tensor *view, const float *gradient, const apr_latent_rates *rates, int64_t step)
@@ -487,13 +509,13 @@ void apr_trained_step(apr_trained *trained, const apr_tensor *view, const float 
 void apr_trained_keep(apr_trained *trained)
 {
     for (size_t i = 0; i < trained->n; i++)
-        memcpy(trained->items[i].best, trained->items[i].latents.blocks, bytes_of(&trained->items[i].latents));
+        copy_bytes(trained->items[i].best, trained->items[i].latents.blocks, bytes_of(&trained->items[i].latents));
 }
 
 void apr_trained_put_back(apr_trained *trained)
 {
     for (size_t i = 0; i < trained->n; i++)
-        memcpy(trained->items[i].latents.blocks, trained->items[i].best, bytes_of(&trained->items[i].latents));
+        copy_bytes(trained->items[i].latents.blocks, trained->items[i].best, bytes_of(&trained->items[i].latents));
 }
 
 /* For each tensor: blocks, best blocks, latents, means and powers; then the CRC-32 of all of these. */

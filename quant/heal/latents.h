@@ -81,8 +81,9 @@ size_t apr_trained_find(const apr_tensor *table, size_t n, const apr_tensor *vie
 apr_status apr_trained_open(apr_trained *trained, apr_tensor *table, size_t n, const bool *wanted, apr_error *err);
 void apr_trained_close(apr_trained *trained);
 
-/* Both take one row after another in the order of the view, on all threads. `view`: one that apr_trained_find has found in that table. */
-void apr_trained_start(apr_trained *trained, const apr_tensor *view, const float *original);
+/* Both take one row after another in the order of the view, on all threads. `view`: one that apr_trained_find has found in that table.
+ * original: of the view's shape, in any type that can be decoded. */
+apr_status apr_trained_start(apr_trained *trained, const apr_tensor *view, const apr_tensor *original, apr_error *err);
 void apr_trained_step(apr_trained *trained, const apr_tensor *view, const float *gradient, const apr_latent_rates *rates, int64_t step);
 
 /* Keeps all blocks as they are now, or puts those back that were kept. Latents stay as they are. */

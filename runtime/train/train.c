@@ -32,7 +32,7 @@ apr_status apr_train_renew(apr_train *t, const apr_tensor *tensor, apr_error *er
 static apr_status read_tensor(apr_train *t, const apr_train_weights *weights, const apr_tensor *tensor, char *to, apr_error *err)
 {
     const bool direct = is_direct(t, weights, tensor), is_own = weights == NULL || weights->values == NULL;
-    float *const floats = (float *)(void *)(direct ? to : t->memory[LINE_FLOATS]);
+    float *const floats = direct ? (float *)(void *)to : train_floats(t);
     const size_t stored = is_own ? train_find_stored(t, tensor) : SIZE_MAX;
 
     if (stored != SIZE_MAX) return t->backend->decode(t, stored, (float *)(void *)to, err);
@@ -114,10 +114,11 @@ static apr_status give_tensor(apr_train *t, const apr_train_weights *weights, co
                               apr_error *err)
 {
     const bool direct = is_direct(t, weights, tensor);
-    float *const floats = (float *)(void *)t->memory[LINE_FLOATS];
+    float *const floats = train_floats(t);
 
     if (!is_trained(weights, tensor)) return APR_OK;
     if (!direct) APR_TRY(t->backend->get(t, gradient, apr_tensor_elems(tensor), floats, err));
+    if (!direct && t->options.gradients_stay) t->floats_half = 1 - t->floats_half;
     return weights->gradient(weights->user, tensor, direct ? (const float *)(const void *)gradient : floats, err);
 }
 
@@ -342,7 +343,7 @@ static apr_status ask_teacher(const logits_pass *p, row_range rows, apr_error *e
 {
     apr_train *const t = p->t;
     const apr_train_teacher *const teacher = p->teacher;
-    float *const floats = (float *)(void *)t->memory[LINE_FLOATS];
+    float *const floats = train_floats(t);
 
     if (teacher->device != NULL && teacher->device != t->options.device)
         return apr_fail(err, APR_E_USAGE, "%s: the teacher's logits are on a GPU where the student is not", t->model->path);

@@ -39,7 +39,9 @@ typedef struct apr_train_options {
     bool forward_only;               /* a teacher: no gradients are planned */
     bool squares_only;               /* for apr_train_squares alone: no gradients of weights are planned */
     bool float64;                    /* computes in float64: for checks by differences; on the host only */
-    bool keeps_weights;              /* on a GPU: weights as the model stores them stay in its memory, see below */
+    bool keeps_weights;              /* on a GPU: weights as the model stores them stay in its memory, see above */
+    bool gradients_stay;             /* on a GPU: the numbers of a gradient stay until the next but one is handed out, for work on another
+                                        thread; takes twice the memory for them */
 } apr_train_options;
 
 /* `model` is a canonical view (convert/naming.h) and must outlive the pass. Allocates nothing large. APR_E_UNSUPPORTED: an operation has

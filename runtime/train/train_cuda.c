@@ -97,9 +97,9 @@ static apr_status renew(apr_train *t, size_t i, apr_error *err)
 {
     const apr_tensor *const tensor = t->trained[i];
     const bool in_order = apr_tensor_source(tensor) == APR_SOURCE_IN_ORDER;
-    const void *const bytes = in_order ? (const void *)tensor->data : t->memory[LINE_FLOATS];
+    const void *const bytes = in_order ? (const void *)tensor->data : train_floats(t);
 
-    if (!in_order) apr_read_bytes(tensor, 0, apr_tensor_elems(tensor), (uint8_t *)t->memory[LINE_FLOATS]);
+    if (!in_order) apr_read_bytes(tensor, 0, apr_tensor_elems(tensor), (uint8_t *)train_floats(t));
     return api(t)->upload(device(t), t->memory[LINE_STORED] + t->stored[i].at, bytes, tensor->n_bytes, err);
 }
 
@@ -208,7 +208,7 @@ static apr_status first_not_finite(apr_train *t, const void *x, int64_t n, int64
 /* The divergences come to the host in the memory through which tensors travel. */
 static apr_status divergence(apr_train *t, void *student, int64_t n_rows, double factor, bool gradient, const double **kl, apr_error *err)
 {
-    double *const there = train_row_losses(t), *const here = (double *)(void *)t->memory[LINE_FLOATS];
+    double *const there = train_row_losses(t), *const here = (double *)(void *)train_floats(t);
 
     *kl = here;
     APR_TRY(

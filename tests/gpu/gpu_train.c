@@ -142,6 +142,67 @@ static void kept_weights_give_the_same_bits(void **state)
     }
 }
 
+/* The gradient that was handed out last: its numbers, and a copy of them. */
+typedef struct last_gradient {
+    const float *numbers;
+    float *copy;
+    size_t n_bytes;
+    int n_given, n_changed;
+} last_gradient;
+
+static apr_status look_at_the_last(void *user, const apr_tensor *tensor, const float *gradient, apr_error *err)
+{
+    last_gradient *const last = user;
+
+    (void)err;
+    last->n_given++;
+    last->n_changed += last->numbers != NULL && memcmp(last->numbers, last->copy, last->n_bytes) != 0;
+    free(last->copy);
+    last->n_bytes = (size_t)apr_tensor_elems(tensor) * sizeof *gradient;
+    last->numbers = gradient;
+    last->copy = malloc(last->n_bytes);
+    assert_non_null(last->copy);
+    memcpy(last->copy, gradient, last->n_bytes);
+    return APR_OK;
+}
+
+static last_gradient look_at_gradients(const apr_model *model, apr_train_device *device, bool stay)
+{
+    apr_train_options options = train_check_options(device);
+    last_gradient last = {0};
+    const apr_train_weights weights = {.gradient = look_at_the_last, .user = &last};
+    apr_error err = {0};
+    double loss;
+    apr_train *t;
+
+    options.gradients_stay = stay;
+    if (apr_train_open(&t, model, &options, &err) != APR_OK) fail_msg("%s", err.text);
+    for (int pass = 0; pass < 2; pass++) {
+        if (apr_train_gradient(t, &weights, train_check_ids(), &train_check_teacher, &loss, &err) != APR_OK) fail_msg("%s", err.text);
+        last.n_changed += memcmp(last.numbers, last.copy, last.n_bytes) != 0;
+    }
+    free(last.copy);
+    apr_train_close(t);
+    return last;
+}
+
+/* A caller may still read a gradient while the device computes the next one. */
+static void a_gradient_stays_until_the_next_but_one(void **state)
+{
+    (void)state;
+    for (int i = 0; i < N_TRAIN_CHECK_MODELS; i++) {
+        program_model m;
+        apr_train_device *const device = open_device();
+        train_check_open_model(&m, &train_check_models[i]);
+        const last_gradient stays = look_at_gradients(&m.model, device, true), goes = look_at_gradients(&m.model, device, false);
+        assert_int_equal(stays.n_changed, 0);
+        assert_true(goes.n_changed > 0);
+        assert_int_equal(stays.n_given, goes.n_given);
+        apr_train_device_close(device);
+        program_model_close(&m);
+    }
+}
+
 /* The student's bytes after n steps, and the loss of each. */
 static apr_student *taught(const apr_model *model, apr_train_device *device, double *losses, int n)
 {
@@ -213,8 +274,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gradients_are_those_of_the_host), cmocka_unit_test(gradients_with_exact_products_are_those_of_the_host),
-        cmocka_unit_test(kept_weights_give_the_same_bits), cmocka_unit_test(a_loss_falls_in_twenty_steps),
-        cmocka_unit_test(the_driver_has_as_much_less),
+        cmocka_unit_test(kept_weights_give_the_same_bits), cmocka_unit_test(a_gradient_stays_until_the_next_but_one),
+        cmocka_unit_test(a_loss_falls_in_twenty_steps),    cmocka_unit_test(the_driver_has_as_much_less),
     };
     apr_error err = {0};
     int n;

@@ -5,9 +5,9 @@
 #include "convert/run.h"
 #include "formats/base/clock.h"
 #include "formats/base/crc32.h"
+#include "formats/base/worker.h"
 #include "formats/files/inputs.h"
 #include "kernels/cuda_loader.h"
-#include "kernels/rows.h"
 #include "runtime/calibrate/mixed_text.h"
 #include "runtime/calibrate/own_text.h"
 #include "runtime/check/compare.h"
@@ -45,6 +45,7 @@ struct apr_heal_run {
     const apr_feedback_run *feedback;
     const apr_conversion *conversion;
     const apr_listener *listener;
+    apr_progress progress; /* of the stage that runs */
     apr_heal_plan plan;
     apr_heal_figures figures;
     apr_model between, source; /* the source's view without provenance, and its canonical view */
@@ -61,6 +62,9 @@ struct apr_heal_run {
     apr_input_owner owner;        /* separate from the inputs of the run: the file is replaced */
     apr_model file, stored, view; /* as opened; with the blocks in training; its canonical view */
     apr_trained trained;
+    apr_worker *updater;       /* takes Adam's steps; NULL: the run's own thread does */
+    const apr_tensor *updated; /* being updated by `gradient`; NULL: none is */
+    const float *gradient;
     int64_t n_done; /* steps */
     uint64_t inode_before;
 };
@@ -85,6 +89,7 @@ static apr_train_options pass_options(const apr_heal_run *run, bool forward_only
                                .n_windows = run->request.n_tokens / run->request.window,
                                .device = run->device,
                                .keeps_weights = run->keeps_weights,
+                               .gradients_stay = run->device != NULL && !forward_only,
                                .forward_only = forward_only};
 }
 
@@ -230,6 +235,7 @@ static apr_status make_plan(apr_heal_run *run, apr_error *err)
 static apr_status open_run(apr_heal_run *run, apr_error *err)
 {
     APR_TRY(open_device(run, err));
+    if (run->device != NULL) APR_TRY(apr_worker_open(&run->updater, err));
     APR_TRY(apr_view_without_provenance(&run->between, &run->conversion->view, err));
     APR_TRY(apr_canonical(&run->source, &run->between, err));
     if (run->request.judge != NULL || run->request.text != NULL) APR_TRY(apr_tokenizer_of_model(&run->tokenizer, &run->source, err));
@@ -280,6 +286,7 @@ static void forget_texts(apr_heal_run *run)
 void apr_heal_run_close(apr_heal_run *run)
 {
     if (run == NULL) return;
+    apr_worker_close(run->updater);
     close_file(run);
     apr_session_close(run->reference);
     apr_train_close(run->teacher);
@@ -320,15 +327,12 @@ static apr_status start_codes(apr_heal_run *run, apr_error *err)
     const apr_tensor *const *const read = apr_train_tensors(run->student, &n);
 
     for (size_t i = 0; i < n; i++) {
+        apr_progress_report(&run->progress, i, n, "latents, tensors");
         const apr_tensor *const from = apr_model_find(&run->source, read[i]->name);
         const bool is_same =
             from != NULL && from->rank == read[i]->rank && memcmp(from->dims, read[i]->dims, sizeof(int64_t) * (size_t)from->rank) == 0;
         if (!is_same || apr_trained_find(run->stored.tensors, run->stored.n_tensors, read[i]) == SIZE_MAX) continue;
-        float *const original = malloc((size_t)apr_tensor_elems(from) * sizeof *original + 1);
-        if (original == NULL) return apr_no_memory(err, "the original of a tensor");
-        apr_decode_rows(from, 0, apr_tensor_rows(from), original);
-        apr_trained_start(&run->trained, read[i], original);
-        free(original);
+        APR_TRY(apr_trained_start(&run->trained, read[i], from, err));
     }
     return APR_OK;
 }
@@ -398,6 +402,7 @@ static apr_status measure_there(const apr_heal_run *run, const apr_text_windows 
 
     for (int64_t first = 0; first < text->n_windows && status == APR_OK; first += n_together) {
         const int64_t left = text->n_windows - first, n = left < n_together ? left : n_together;
+        apr_progress_report(&run->progress, (uint64_t)(first * window), (uint64_t)(text->n_windows * window), "judging, tokens");
         status = measure_pass(run, text, first, n, ids, kl, err);
         for (int64_t k = 0; k < n && status == APR_OK; k++) {
             const double own = mean_of(kl + k * window, window);
@@ -457,8 +462,9 @@ static apr_status judge(apr_heal_run *run, apr_error *err)
     return APR_OK;
 }
 
-static apr_status measure_first(apr_heal_run *run, apr_error *err)
+static apr_status measure_first(apr_heal_run *run, const char *out, apr_error *err)
 {
+    (void)out;
     APR_TRY(measure(run, &run->judge, run->before, &run->figures.judge_before, err));
     memcpy(run->best, run->before, (size_t)run->judge.n_windows * sizeof *run->best);
     run->figures.judge_after = run->figures.judge_before;
@@ -478,13 +484,36 @@ static apr_latent_rates rates_at(const apr_heal_run *run, int64_t step)
                               .plain = (float)(share * PLAIN_RATE)};
 }
 
-static apr_status take_gradient(void *user, const apr_tensor *tensor, const float *gradient, apr_error *err)
+static void update(void *user)
 {
     apr_heal_run *const run = user;
     const apr_latent_rates rates = rates_at(run, run->n_done);
 
-    apr_trained_step(&run->trained, tensor, gradient, &rates, run->n_done + 1);
-    return apr_train_renew(run->student, tensor, err);
+    apr_trained_step(&run->trained, run->updated, run->gradient, &rates, run->n_done + 1);
+}
+
+/* After the last update the tensor's new blocks go to the GPU. */
+static apr_status end_update(apr_heal_run *run, apr_error *err)
+{
+    const apr_tensor *const updated = run->updated;
+
+    if (updated == NULL) return APR_OK;
+    if (run->updater != NULL) apr_worker_wait(run->updater);
+    run->updated = NULL;
+    return apr_train_renew(run->student, updated, err);
+}
+
+/* While a GPU computes the next gradient, the host updates by this one. */
+static apr_status take_gradient(void *user, const apr_tensor *tensor, const float *gradient, apr_error *err)
+{
+    apr_heal_run *const run = user;
+
+    if (run->updater != NULL) APR_TRY(end_update(run, err));
+    run->updated = tensor;
+    run->gradient = gradient;
+    if (run->updater != NULL) apr_worker_start(run->updater, update, run);
+    else update(run);
+    return APR_OK;
 }
 
 static bool is_trained(void *user, const apr_tensor *tensor)
@@ -504,9 +533,11 @@ static apr_status make_step(apr_heal_run *run, int32_t *step_ids, apr_error *err
     for (int64_t i = 0; i < n_windows; i++)
         memcpy(step_ids + i * window, apr_mixed_text_window(&run->text, run->n_done * n_windows + i), (size_t)window * sizeof *step_ids);
     APR_TRY(apr_train_forward(run->teacher, NULL, step_ids, err));
-    APR_TRY(apr_train_gradient(run->student, &weights, step_ids, &asked, &loss, err));
-    run->n_done++;
-    return APR_OK;
+    apr_status status = apr_train_gradient(run->student, &weights, step_ids, &asked, &loss, err);
+    const apr_status ended = end_update(run, status == APR_OK ? err : NULL); /* also of a pass that failed */
+    if (status == APR_OK) status = ended;
+    if (status == APR_OK) run->n_done++;
+    return status;
 }
 
 /* ---- what is kept: OUT.resume/heal ----
@@ -709,7 +740,6 @@ static apr_status train(apr_heal_run *run, const char *out, apr_error *err)
     const double start = apr_seconds_now();
     const int64_t n_before = run->n_done;
     int32_t *const step_ids = malloc((size_t)run->request.n_tokens * sizeof *step_ids + 1);
-    const apr_progress progress = apr_listener_begin(run->listener);
     apr_status status = step_ids != NULL ? APR_OK : no_memory(err);
     char what[64];
 
@@ -717,13 +747,13 @@ static apr_status train(apr_heal_run *run, const char *out, apr_error *err)
         const double seconds = apr_seconds_now() - start;
         const double rate = seconds > 0.0 ? (double)((run->n_done - n_before) * run->request.n_tokens) / seconds : 0.0;
         snprintf(what, sizeof what, "healing, %.0f tokens/s", rate);
-        apr_progress_report(&progress, (uint64_t)(run->n_done * run->request.n_tokens), (uint64_t)(n_steps * run->request.n_tokens), what);
+        apr_progress_report(&run->progress, (uint64_t)(run->n_done * run->request.n_tokens), (uint64_t)(n_steps * run->request.n_tokens),
+                            what);
         status = make_step(run, step_ids, err);
         if (status != APR_OK || (run->n_done % JUDGED != 0 && run->n_done != n_steps)) continue;
         status = judge(run, err);
         if (status == APR_OK && run->request.is_kept) status = keep(run, out, err);
     }
-    apr_listener_end(run->listener);
     free(step_ids);
     return status;
 }
@@ -797,16 +827,27 @@ static apr_status take_texts_there(apr_heal_run *run, apr_error *err)
     return status;
 }
 
+/* A part of the work that reports its progress. */
+static apr_status in_stage(apr_heal_run *run, apr_status (*work)(apr_heal_run *run, const char *out, apr_error *err), const char *out,
+                           apr_error *err)
+{
+    run->progress = apr_listener_begin(run->listener);
+    const apr_status status = work(run, out, err);
+    apr_listener_end(run->listener);
+    run->progress = (apr_progress){0};
+    return status;
+}
+
 static apr_status prepare(apr_heal_run *run, const char *out, apr_error *err)
 {
-    if (run->file.n_tensors == 0) APR_TRY(open_file(run, out, err));
+    if (run->file.n_tensors == 0) APR_TRY(in_stage(run, open_file, out, err));
     if (run->device == NULL) APR_TRY(open_session(run, &run->reference, &run->source, err));
     if (run->before == NULL) {
         APR_TRY(run->device != NULL ? take_texts_there(run, err) : take_texts(run, err));
         APR_TRY(order_windows(run, err));
         if (run->request.is_kept) APR_TRY(keep(run, out, err)); /* they need not be written again */
     }
-    return run->n_done == 0 ? measure_first(run, err) : APR_OK;
+    return run->n_done == 0 ? in_stage(run, measure_first, out, err) : APR_OK;
 }
 
 apr_status apr_heal_run_train(apr_heal_run *run, const char *out, apr_error *err)
@@ -815,7 +856,7 @@ apr_status apr_heal_run_train(apr_heal_run *run, const char *out, apr_error *err
     apr_error own = {0};
 
     apr_status status = prepare(run, out, &own);
-    if (status == APR_OK) status = train(run, out, &own);
+    if (status == APR_OK) status = in_stage(run, train, out, &own);
     if (status == APR_OK) status = finish(run, out, &own);
     if (status == APR_E_NO) status = refuse_number(run, out, &own);
     run->figures.seconds = apr_seconds_now() - start;
