@@ -34,10 +34,11 @@ CUDA   ?= $(if $(and $(filter build/release,$B),$(shell command -v $(NVCC) 2>/de
 # these say. `make CFLAGS="-O3 -march=native"` gives other machine code and the same bytes (tests/hostile_flags.sh).
 c_flags   = $(WARN) $(harden_c) $(flags_$(FLAVOR)) $(reach) $(speed) $(CPPFLAGS) $(CFLAGS) $(must) $(march)
 must      = -std=c11 -fopenmp -fPIC $(if $(shared),-fno-semantic-interposition,-fvisibility=hidden) -I. -MMD -MP -D_POSIX_C_SOURCE=200809L $(if $(filter 1,$(WERROR)),-Werror)
-# No fast-math and no contraction: bytes must be reproducible. A sum that is held to a bound instead may contract (below).
+# No fast-math and no contraction: bytes must be reproducible. A sum that is held to a bound instead may contract (below). Nobody reads errno
+# after a square root, and without it several are computed at a time; -fno-fast-math would bring it back, so it stands behind that.
 contract := off
 must     += -fno-fast-math -fno-unsafe-math-optimizations -fno-associative-math -fno-reciprocal-math -fno-finite-math-only \
-            -fsigned-zeros -ffp-contract=$(contract) $(if $(clang_),,-fno-single-precision-constant $(fuse_all)) $(if $(x86_64),-mfpmath=sse)
+            -fsigned-zeros -fno-math-errno -ffp-contract=$(contract) $(if $(clang_),,-fno-single-precision-constant $(fuse_all)) $(if $(x86_64),-mfpmath=sse)
 WARN     := -Wall -Wextra -Wno-missing-field-initializers -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Werror=implicit-function-declaration
 libs     := -lcjson -lzstd -ldeflate -lpcre2-8 -lutf8proc -ldl -lm
 # Hardening, on by default: HARDEN=0 leaves it out. Sanitizers have checks of their own, and -O0 has no fortified calls.
@@ -191,7 +192,6 @@ $B/%.c.o: %.c
 # What loops over weights
 $B/kernels/%.c.o $B/quant/%.c.o: speed := $(if $(filter release,$(FLAVOR)),-O3,$(if $(filter asan,$(FLAVOR)),-O2))
 $B/kernels/%.o $B/quant/%.o: reach :=
-$B/quant/heal/latents.c.o: speed += -fno-math-errno#  else no square root is computed together with others
 # Sums of products that are held to bounds, not to bits. From version 13 on, gcc fuses some sums of a function and leaves others alone
 # (its tuning avoids chains of fused multiply-adds), and one token would have other bits than several: all are fused.
 $B/kernels/host/grad/grad_float32.c.o $B/kernels/host/grad/grad_float64.c.o $B/kernels/host/matmul_floats.c.o $B/kernels/host/float64.c.o $B/kernels/host/attention.c.o $B/quant/feedback/lane_products.c.o: contract := fast

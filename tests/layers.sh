@@ -41,7 +41,7 @@ kernels/cuda/grad        formats/base formats/files formats/number formats/tenso
 kernels/cuda/ops         formats/base formats/files formats/number formats/tensor formats/shape formats/vocab kernels kernels/cuda kernels/cuda/device kernels/cuda/codecs kernels/cuda/common kernels/cuda/gemv kernels/cuda/small_gemm kernels/cuda/gemm kernels/cuda/attention kernels/cuda/moe kernels/cuda/recurrent
 quant                    formats/base formats/files formats/number formats/tensor formats/shape formats/vocab formats/packed kernels
 quant/feedback           formats/base formats/files formats/number formats/tensor formats/shape formats/vocab kernels kernels/ref kernels/cuda
-quant/heal               formats/base formats/number formats/tensor kernels quant/feedback
+quant/heal               formats/base formats/number formats/tensor kernels kernels/host/codecs quant/feedback
 convert                  formats/base formats/files formats/number formats/tensor formats/shape formats/vocab formats/packed kernels kernels/cuda quant
 runtime/tokenizer        formats/base formats/files formats/number formats/tensor formats/shape formats/vocab
 runtime/template         formats/base formats/files formats/number formats/tensor formats/shape formats/vocab

@@ -2,8 +2,10 @@
 #include "quant/heal/latents.h"
 
 #include "formats/base/crc32.h"
+#include "formats/base/pages.h"
 #include "formats/base/threads.h"
 #include "formats/number/half.h"
+#include "kernels/host/codecs/levels.h"
 #include "kernels/rows.h"
 #include "quant/feedback/grid.h"
 
@@ -13,6 +15,9 @@
 #include <string.h>
 
 enum { MOST_LATENTS = APR_GRID_ELEMS + 2 * APR_GRID_SUBS + 2 };
+
+/* Of a block's step, which is compiled once for each instruction set: all give the same bits. */
+#define INLINE static inline __attribute__((always_inline))
 
 /* ---- the latents of a block, in this order: codes, sub-scales, sub-minimums, ln d, ln dmin ---- */
 
@@ -46,60 +51,73 @@ uint64_t apr_latents_bytes(apr_dtype dtype, int64_t n_elems)
 
 /* ---- levels: the codes of a type are all integers of a range, or those of a table ---- */
 
+enum { MOST_LEVELS = 16 };
 static const int8_t e2m1_levels[] = {-12, -8, -6, -4, -3, -2, -1, 0, 1, 2, 3, 4, 6, 8, 12};
 static const float LEVEL_MARGIN = 0.01f, INTEGER_CELL = 0.49f; /* a latent starts this far inside of its cell */
 
 typedef struct levels {
     const int8_t *at; /* NULL: integers */
     int n;
-    float unit; /* latent = unit * code: neighbours are about 1 apart */
+    float unit;                   /* latent = unit * code: neighbours are about 1 apart */
+    float low, high;              /* the range within which codes follow any gradient */
+    float above[MOST_LEVELS - 1]; /* between a level and the next higher one: [n - 1] */
 } levels;
+
+/* The boundary between a level and the next higher one. Beyond the ends the last gap repeats. */
+static float middle_above(const levels *v, int level)
+{
+    const int low = level < 0 ? 0 : level > v->n - 2 ? v->n - 2 : level;
+    const float middle = 0.5f * v->unit * (float)(v->at[low] + v->at[low + 1]);
+    return middle + (float)(level - low) * v->unit * (float)(v->at[low + 1] - v->at[low]);
+}
 
 static levels levels_of(const apr_grid *g)
 {
-    if (g->is_e2m1) return (levels){e2m1_levels, (int)sizeof e2m1_levels, 0.5f};
-    if (g->levels != NULL) return (levels){g->levels, g->n_levels, (float)(g->n_levels - 1) / (g->high - g->low)};
-    return (levels){.unit = 1.0f};
+    levels v = {.unit = 1.0f, .low = (float)g->low - 0.5f, .high = (float)g->high + 0.5f};
+
+    if (g->is_e2m1) v.at = e2m1_levels, v.n = (int)sizeof e2m1_levels, v.unit = 0.5f;
+    else if (g->levels != NULL) v.at = g->levels, v.n = g->n_levels, v.unit = (float)(g->n_levels - 1) / (g->high - g->low);
+    if (v.at == NULL) return v;
+    v.low = middle_above(&v, -1);
+    v.high = middle_above(&v, v.n - 1);
+    for (int level = 0; level + 1 < v.n; level++) v.above[level] = middle_above(&v, level);
+    return v;
 }
 
-/* The boundary between a level and the next higher one. Beyond the ends the last gap repeats. */
-static float middle_above(levels v, int level)
-{
-    const int low = level < 0 ? 0 : level > v.n - 2 ? v.n - 2 : level;
-    const float middle = 0.5f * v.unit * (float)(v.at[low] + v.at[low + 1]);
-    return middle + (float)(level - low) * v.unit * (float)(v.at[low + 1] - v.at[low]);
-}
-
-static int nearest_level(levels v, float latent)
+/* Boundaries ascend: the level is the number of those below the latent. */
+INLINE int nearest_level(const levels *v, float latent)
 {
     int level = 0;
-    while (level + 1 < v.n && latent > middle_above(v, level)) level++;
+    for (int k = 0; k + 1 < v->n; k++) level += latent > v->above[k];
     return level;
 }
 
 /* To the nearest integer from low to high, which are integers; NaN becomes the low end. Adding 1.5 * 2^23 leaves no place for a fraction;
  * unlike rintf, compilers do it for several numbers at a time. */
-static float round_to(float latent, float low, float high)
+INLINE float round_to(float latent, float low, float high)
 {
     static const float whole = 0x1.8p23f;
     const float within = latent > high ? high : latent >= low ? latent : low;
     return (within + whole) - whole;
 }
 
-static void codes_of(const apr_grid *g, const float *latents, int8_t *codes)
+INLINE void codes_of(const apr_grid *g, const levels *v, const float *restrict latents, int8_t *restrict codes)
 {
-    const levels v = levels_of(g);
     const float low = g->low, high = g->high;
+    int8_t level[APR_GRID_ELEMS] = {0};
 
-    for (int i = 0; i < g->elems && v.at != NULL; i++) codes[i] = v.at[nearest_level(v, latents[i])];
-    for (int i = 0; i < g->elems && v.at == NULL; i++) codes[i] = (int8_t)round_to(latents[i], low, high);
+    for (int i = 0; i < g->elems && v->at == NULL; i++) codes[i] = (int8_t)round_to(latents[i], low, high);
+    if (v->at == NULL) return;
+    for (int k = 0; k + 1 < v->n; k++)
+        for (int i = 0; i < g->elems; i++) level[i] = (int8_t)(level[i] + (latents[i] > v->above[k]));
+    for (int i = 0; i < g->elems; i++) codes[i] = v->at[level[i]];
 }
 
 /* The latent nearest to `wanted` that is still stored as this code. */
-static float within_cell(levels v, int8_t code, float wanted)
+static float within_cell(const levels *v, int8_t code, float wanted)
 {
-    if (v.at == NULL) return (float)code + fminf(fmaxf(wanted - (float)code, -INTEGER_CELL), INTEGER_CELL);
-    const int level = nearest_level(v, v.unit * (float)code);
+    if (v->at == NULL) return (float)code + fminf(fmaxf(wanted - (float)code, -INTEGER_CELL), INTEGER_CELL);
+    const int level = nearest_level(v, v->unit * (float)code);
     return fminf(fmaxf(wanted, middle_above(v, level - 1) + LEVEL_MARGIN), middle_above(v, level) - LEVEL_MARGIN);
 }
 
@@ -112,14 +130,14 @@ static float log_of_half(uint16_t half)
     return magnitude > 0.0f ? logf(magnitude) : -INFINITY;
 }
 
-static void fill_block(const apr_latents *l, int64_t block)
+static void fill_block(const apr_latents *l, float unit, int64_t block)
 {
     const apr_grid *const g = l->grid;
     float *const to = l->latents + block * l->n_latents;
     apr_grid_block b;
 
     g->unpack(l->blocks + (size_t)block * l->block_bytes, &b);
-    for (int i = 0; i < g->elems; i++) to[i] = levels_of(g).unit * (float)b.code[i];
+    for (int i = 0; i < g->elems; i++) to[i] = unit * (float)b.code[i];
     for (int s = 0; s < l->n_subs && has_sub_scales(g); s++) to[at_sub_scales(g) + s] = (float)b.scale[s];
     for (int s = 0; s < l->n_subs && has_sub_mins(g); s++) to[at_sub_mins(g) + s] = (float)b.min[s];
     if (has_scale(g)) to[at_scale(g)] = log_of_half(b.d);
@@ -130,8 +148,9 @@ static void fill(apr_latents *l)
 {
     if (l->grid == NULL) apr_host_codecs()[l->dtype].decode(l->blocks, l->latents, l->n_blocks);
     if (l->grid == NULL) return;
+    const float unit = levels_of(l->grid).unit;
 #pragma omp parallel for schedule(static)
-    for (int64_t i = 0; i < l->n_blocks; i++) fill_block(l, i);
+    for (int64_t i = 0; i < l->n_blocks; i++) fill_block(l, unit, i);
 }
 
 /* On all threads: a model's blocks are gigabytes, and memory that is new is made page by page. */
@@ -147,6 +166,9 @@ static void copy_bytes(void *to, const void *from, size_t n)
     }
 }
 
+/* Of latents, means, or powers. */
+static size_t array_bytes(const apr_latents *l) { return ((size_t)l->n_blocks * (size_t)l->n_latents + 1) * sizeof *l->latents; }
+
 apr_status apr_latents_open(apr_latents *l, apr_dtype dtype, int64_t n_elems, const void *blocks, apr_error *err)
 {
     const apr_grid *const g = grid_of(dtype);
@@ -155,11 +177,11 @@ apr_status apr_latents_open(apr_latents *l, apr_dtype dtype, int64_t n_elems, co
     *l = (apr_latents){.dtype = dtype, .grid = g, .n_blocks = n_elems / elems, .elems = elems, .n_subs = g != NULL ? subs_of(g) : 0};
     l->n_latents = latents_of(g);
     l->block_bytes = (size_t)apr_dtypes[dtype].bytes_per_block;
-    const size_t n = (size_t)l->n_blocks, n_latents = n * (size_t)l->n_latents;
+    const size_t n = (size_t)l->n_blocks, n_bytes = array_bytes(l);
     l->blocks = malloc(n * l->block_bytes + 1);
-    l->latents = malloc(n_latents * sizeof *l->latents + 1);
-    l->mean = calloc(n_latents + 1, sizeof *l->mean);
-    l->power = calloc(n_latents + 1, sizeof *l->power);
+    l->latents = apr_pages_alloc(n_bytes);
+    l->mean = apr_pages_alloc(n_bytes);
+    l->power = apr_pages_alloc(n_bytes);
     if (l->blocks == NULL || l->latents == NULL || l->mean == NULL || l->power == NULL) {
         apr_latents_close(l);
         return apr_no_memory(err, "the latents of a tensor");
@@ -172,9 +194,9 @@ apr_status apr_latents_open(apr_latents *l, apr_dtype dtype, int64_t n_elems, co
 void apr_latents_close(apr_latents *l)
 {
     free(l->blocks);
-    free(l->latents);
-    free(l->mean);
-    free(l->power);
+    apr_pages_free(l->latents, array_bytes(l));
+    apr_pages_free(l->mean, array_bytes(l));
+    apr_pages_free(l->power, array_bytes(l));
     *l = (apr_latents){0};
 }
 
@@ -192,7 +214,7 @@ void apr_latents_start(apr_latents *l, int64_t first, int64_t n, const float *or
             const float step = apr_grid_step(g, b.d, b.scale[sub]) / v.unit, middle = v.unit * (float)b.code[i];
             if (step == 0.0f) continue;
             const float wanted = (original[k * g->elems + i] + apr_grid_offset(b.dmin, b.min[sub])) / step;
-            to[i] = middle + hold * (within_cell(v, b.code[i], wanted) - middle);
+            to[i] = middle + hold * (within_cell(&v, b.code[i], wanted) - middle);
         }
     }
 }
@@ -200,24 +222,13 @@ void apr_latents_start(apr_latents *l, int64_t first, int64_t n, const float *or
 /* ---- gradients: value = d * scale * code - dmin * min ---- */
 
 /* A latent that is stored as an end of its range does not follow a gradient that pushes it further out. */
-static float inward(float gradient, float latent, float low, float high)
+INLINE float inward(float gradient, float latent, float low, float high)
 {
     return (latent > high && gradient < 0.0f) || (latent < low && gradient > 0.0f) ? 0.0f : gradient;
 }
 
-/* The range within which codes follow any gradient. */
-typedef struct code_range {
-    float low, high;
-} code_range;
-
-static code_range range_of(const apr_grid *g, levels v)
-{
-    if (v.at != NULL) return (code_range){middle_above(v, -1), middle_above(v, v.n - 1)};
-    return (code_range){(float)g->low - 0.5f, (float)g->high + 0.5f};
-}
-
 /* How much a step grows with the number that is stored for its sub-block. */
-static double step_slope(const apr_grid *g, const apr_grid_block *b, int sub)
+INLINE double step_slope(const apr_grid *g, const apr_grid_block *b, int sub)
 {
     const int scale = b->scale[sub], low = scale > g->scale_low ? scale - 1 : scale, high = scale < g->scale_high ? scale + 1 : scale;
 
@@ -230,30 +241,46 @@ typedef struct sub_sums {
     double codes, all;
 } sub_sums;
 
-static sub_sums sum_sub(const apr_grid *g, const apr_grid_block *b, int sub, const float *of_values)
-{
-    sub_sums s = {0};
+/* Eight sums of a sub-block, for indexes modulo 8. */
+enum { LANES = 8 };
+typedef int8_t lanes_of_bytes __attribute__((vector_size(LANES)));
+typedef float lanes_of_floats __attribute__((vector_size(LANES * sizeof(float))));
+typedef double lanes_of_doubles __attribute__((vector_size(LANES * sizeof(double))));
 
-    for (int i = sub * g->sub_elems; i < (sub + 1) * g->sub_elems; i++) {
-        s.codes += (double)of_values[i] * b->code[i];
-        s.all += of_values[i];
+INLINE double sum_of_lanes(const lanes_of_doubles *s)
+{
+    return (((*s)[0] + (*s)[4]) + ((*s)[2] + (*s)[6])) + (((*s)[1] + (*s)[5]) + ((*s)[3] + (*s)[7]));
+}
+
+INLINE sub_sums sum_sub(const apr_grid *g, const apr_grid_block *b, int sub, const float *of_values)
+{
+    lanes_of_doubles codes = {0}, all = {0};
+    const int first = sub * g->sub_elems;
+
+    for (int i = first; i < first + g->sub_elems; i += LANES) {
+        lanes_of_bytes code;
+        lanes_of_floats gradient;
+        memcpy(&code, b->code + i, sizeof code);
+        memcpy(&gradient, of_values + i, sizeof gradient);
+        const lanes_of_doubles of_value = __builtin_convertvector(gradient, lanes_of_doubles);
+        codes += of_value * __builtin_convertvector(code, lanes_of_doubles);
+        all += of_value;
     }
-    return s;
+    return (sub_sums){sum_of_lanes(&codes), sum_of_lanes(&all)};
 }
 
 /* b: the stored numbers of the block. */
-static void block_gradient(const apr_grid *g, const apr_grid_block *b, const float *latents, const float *of_values, float *of)
+INLINE void block_gradient(const apr_grid *g, const levels *v, const apr_grid_block *b, const float *restrict latents,
+                           const float *restrict of_values, float *restrict of)
 {
     const double d = apr_f16_to_f32(b->d), dmin = apr_f16_to_f32(b->dmin);
-    const levels v = levels_of(g);
-    const code_range codes = range_of(g, v);
+    const float unit = v->unit, low = v->low, high = v->high;
     double of_d = 0.0, of_dmin = 0.0;
 
     for (int s = 0; s < subs_of(g); s++) {
-        const float per_code = apr_grid_step(g, b->d, b->scale[s]) / v.unit;
+        const float per_code = apr_grid_step(g, b->d, b->scale[s]) / unit;
         const sub_sums sums = sum_sub(g, b, s, of_values);
-        for (int i = s * g->sub_elems; i < (s + 1) * g->sub_elems; i++)
-            of[i] = inward(of_values[i] * per_code, latents[i], codes.low, codes.high);
+        for (int i = s * g->sub_elems; i < (s + 1) * g->sub_elems; i++) of[i] = inward(of_values[i] * per_code, latents[i], low, high);
         float *const sub_scale = of + at_sub_scales(g) + s, *const sub_min = of + at_sub_mins(g) + s;
         if (has_sub_scales(g))
             *sub_scale = inward((float)(step_slope(g, b, s) * sums.codes), latents[at_sub_scales(g) + s], (float)g->scale_low - 0.5f,
@@ -275,8 +302,9 @@ void apr_latents_gradient(const apr_latents *l, int64_t block, const float *of_v
         *of = *of_values;
         return;
     }
+    const levels v = levels_of(l->grid);
     l->grid->unpack(l->blocks + (size_t)block * l->block_bytes, &b);
-    block_gradient(l->grid, &b, l->latents + block * l->n_latents, of_values, of);
+    block_gradient(l->grid, &v, &b, l->latents + block * l->n_latents, of_values, of);
 }
 
 /* ---- Adam ---- */
@@ -293,7 +321,7 @@ static adam adam_at(int64_t step)
 }
 
 /* Latents [from, to) of those at `at`. */
-static void move(apr_latents *l, int64_t at, int from, int to, const float *gradients, float rate, adam a)
+INLINE void move(apr_latents *l, int64_t at, int from, int to, const float *restrict gradients, float rate, adam a)
 {
     float *restrict const latents = l->latents + at, *restrict const means = l->mean + at, *restrict const powers = l->power + at;
 
@@ -317,43 +345,71 @@ static uint16_t half_of_log(float latent, uint16_t before)
     return (uint16_t)(apr_f32_to_f16(magnitude) | (before & 0x8000));
 }
 
-static void store_block(apr_latents *l, int64_t block)
+/* b: what the block stores now. */
+INLINE void store_block(const apr_grid *g, const levels *v, const float *restrict from, apr_grid_block *b, uint8_t *bytes)
 {
-    const apr_grid *const g = l->grid;
-    const float *const from = l->latents + block * l->n_latents;
-    uint8_t *const bytes = l->blocks + (size_t)block * l->block_bytes;
-    apr_grid_block b;
-
-    g->unpack(bytes, &b);
-    codes_of(g, from, b.code);
-    for (int s = 0; s < l->n_subs && has_sub_scales(g); s++)
-        b.scale[s] = (int16_t)round_to(from[at_sub_scales(g) + s], (float)g->scale_low, (float)g->scale_high);
-    for (int s = 0; s < l->n_subs && has_sub_mins(g); s++)
-        b.min[s] = (int16_t)round_to(from[at_sub_mins(g) + s], (float)g->min_low, (float)g->min_high);
-    if (has_scale(g)) b.d = half_of_log(from[at_scale(g)], b.d);
-    if (g->fits_min) b.dmin = half_of_log(from[at_min_scale(g)], b.dmin);
-    g->pack(&b, bytes);
+    codes_of(g, v, from, b->code);
+    for (int s = 0; s < subs_of(g) && has_sub_scales(g); s++)
+        b->scale[s] = (int16_t)round_to(from[at_sub_scales(g) + s], (float)g->scale_low, (float)g->scale_high);
+    for (int s = 0; s < subs_of(g) && has_sub_mins(g); s++)
+        b->min[s] = (int16_t)round_to(from[at_sub_mins(g) + s], (float)g->min_low, (float)g->min_high);
+    if (has_scale(g)) b->d = half_of_log(from[at_scale(g)], b->d);
+    if (g->fits_min) b->dmin = half_of_log(from[at_min_scale(g)], b->dmin);
+    g->pack(b, bytes);
 }
 
-static void step_block(apr_latents *l, int64_t block, const float *of_values, const apr_latent_rates *rates, adam a)
+INLINE void step_blocks(apr_latents *l, int64_t first, int64_t n, const float *gradients, const apr_latent_rates *rates, adam a)
 {
     const apr_grid *const g = l->grid;
-    const int64_t at = block * l->n_latents;
+    const levels v = levels_of(g);
+    apr_grid_block b;
     float of[MOST_LATENTS];
 
-    apr_latents_gradient(l, block, of_values, of);
-    move(l, at, 0, g->elems, of, rates->code, a);
-    move(l, at, at_sub_scales(g), at_scale(g), of, rates->sub_scale, a);
-    move(l, at, at_scale(g), l->n_latents, of, rates->scale, a);
-    store_block(l, block);
+    for (int64_t block = first; block < first + n; block++, gradients += l->elems) {
+        const int64_t at = block * l->n_latents;
+        uint8_t *const bytes = l->blocks + (size_t)block * l->block_bytes;
+        g->unpack(bytes, &b);
+        block_gradient(g, &v, &b, l->latents + at, gradients, of);
+        move(l, at, 0, g->elems, of, rates->code, a);
+        move(l, at, at_sub_scales(g), at_scale(g), of, rates->sub_scale, a);
+        move(l, at, at_scale(g), l->n_latents, of, rates->scale, a);
+        store_block(g, &v, l->latents + at, &b, bytes);
+    }
 }
+
+typedef void (*blocks_fn)(apr_latents *l, int64_t first, int64_t n, const float *gradients, const apr_latent_rates *rates, adam a);
+
+static void step_plain(apr_latents *l, int64_t first, int64_t n, const float *gradients, const apr_latent_rates *rates, adam a)
+{
+    step_blocks(l, first, n, gradients, rates, a);
+}
+
+#if defined(__x86_64__)
+__attribute__((target("avx2"))) static void step_avx2(apr_latents *l, int64_t first, int64_t n, const float *gradients,
+                                                      const apr_latent_rates *rates, adam a)
+{
+    step_blocks(l, first, n, gradients, rates, a);
+}
+
+__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2"))) static void
+step_avx512(apr_latents *l, int64_t first, int64_t n, const float *gradients, const apr_latent_rates *rates, adam a)
+{
+    step_blocks(l, first, n, gradients, rates, a);
+}
+
+static const blocks_fn steps_of_level[APR_CPU_LEVELS] = {step_plain, step_avx2, step_avx512};
+#else
+static const blocks_fn steps_of_level[APR_CPU_LEVELS] = {step_plain, step_plain, step_plain};
+#endif
 
 void apr_latents_step(apr_latents *l, int64_t first, int64_t n, const float *gradients, const apr_latent_rates *rates, int64_t step)
 {
     const adam a = adam_at(step);
 
-    for (int64_t k = 0; k < n && l->grid != NULL; k++) step_block(l, first + k, gradients + k * l->elems, rates, a);
-    if (l->grid != NULL) return;
+    if (l->grid != NULL) {
+        steps_of_level[apr_host_level()](l, first, n, gradients, rates, a);
+        return;
+    }
     move(l, first, 0, (int)n, gradients, rates->plain, a);
     apr_host_codecs()[l->dtype].encode(l->latents + first, l->blocks + (size_t)first * l->block_bytes, n);
 }

@@ -1,8 +1,10 @@
 /* test_latents.c - the trainable form of blocks: the same values, gradients against differences of real numbers, what steps promise. */
 #include "quant/heal/latents.h"
 
+#include "formats/base/crc32.h"
 #include "formats/number/half.h"
 #include "formats/tensor/model.h"
+#include "kernels/host/codecs/levels.h"
 #include "kernels/rows.h"
 #include "quant/feedback/grid.h"
 
@@ -306,6 +308,47 @@ static void fill_table(table *t, apr_tensor views[2])
 }
 
 /* A gradient in one row of a view moves that row alone, wherever the file stores it. */
+/* Blocks, latents, means and powers after three steps, the last of which has numbers that are not finite or beyond all ranges. */
+static uint32_t crc_of_steps(apr_dtype dtype)
+{
+    subject *const s = make(dtype);
+    const size_t n = (size_t)(s->l.n_blocks * s->l.n_latents) * sizeof *s->l.latents;
+    float gradients[N];
+    uint32_t crc;
+
+    apr_latents_start(&s->l, 0, s->l.n_blocks, s->weights, 1.0f);
+    for (int step = 1; step <= 3; step++) {
+        for (int i = 0; i < N; i++) gradients[i] = noise() * (step == 3 && i % 7 == 0 ? 1e30f : 1.0f);
+        if (step == 3) gradients[500] = NAN, gradients[501] = INFINITY, s->l.latents[600] = NAN, s->l.latents[601] = -INFINITY;
+        apr_latents_step(&s->l, 0, s->l.n_blocks, gradients, &usual, step);
+    }
+    crc = apr_crc32(0, s->l.blocks, s->n_bytes);
+    for (size_t i = 0; i < n / sizeof *s->l.latents; i++) /* any NaN is like any other */
+        if (isnan(s->l.latents[i])) s->l.latents[i] = s->l.mean[i] = s->l.power[i] = 0.0f;
+    crc = apr_crc32(apr_crc32(apr_crc32(crc, s->l.latents, n), s->l.mean, n), s->l.power, n);
+    drop(s);
+    return crc;
+}
+
+static void test_the_same_numbers_on_every_level_of_cpu(void **state)
+{
+    const apr_cpu_level before = apr_host_level();
+    int n_compared = 0;
+    (void)state;
+
+    for (int d = next_type(-1); d < APR_DTYPE_COUNT; d = next_type(d)) {
+        assert_int_equal(apr_use_cpu_level(APR_CPU_PLAIN, NULL), APR_OK);
+        const uint32_t expected = crc_of_steps((apr_dtype)d);
+        for (int level = APR_CPU_PLAIN + 1; level < APR_CPU_LEVELS; level++) {
+            if (apr_use_cpu_level((apr_cpu_level)level, NULL) != APR_OK) continue;
+            if (crc_of_steps((apr_dtype)d) != expected) fail_msg("%s: other numbers on level %d", apr_dtypes[d].name, level);
+            n_compared++;
+        }
+    }
+    assert_int_equal(apr_use_cpu_level(before, NULL), APR_OK);
+    if (n_compared == 0) skip();
+}
+
 static void test_rows_of_a_view_train_the_stored_rows(void **state)
 {
     (void)state;
@@ -394,6 +437,7 @@ int main(void)
         cmocka_unit_test(test_ends_of_ranges),
         cmocka_unit_test(test_start_is_inside_of_the_cell),
         cmocka_unit_test(test_the_same_bytes_for_any_number_of_threads),
+        cmocka_unit_test(test_the_same_numbers_on_every_level_of_cpu),
         cmocka_unit_test(test_rows_of_a_view_train_the_stored_rows),
         cmocka_unit_test(test_states_are_kept),
     };

@@ -79,6 +79,8 @@ const apr_host_codecs_table *apr_cpu_level_table(apr_cpu_level level)
 
 const apr_host_codecs_table *apr_host_table(void) { return in_use; }
 
+apr_cpu_level apr_host_level(void) { return (apr_cpu_level)(in_use - tables); }
+
 const apr_codec *apr_host_codecs(void) { return in_use->codecs; }
 
 void apr_encode_fp8_row(const float *src, uint8_t *dst, float *scale, int64_t n_elems) { in_use->encode_fp8_row(src, dst, scale, n_elems); }

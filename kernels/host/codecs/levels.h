@@ -23,8 +23,9 @@ typedef struct apr_host_codecs_table {
 
 /* NULL: the machine or the build lacks that level. */
 const apr_host_codecs_table *apr_cpu_level_table(apr_cpu_level level);
-/* The table in use. */
+/* The table in use, and its level. */
 const apr_host_codecs_table *apr_host_table(void);
+apr_cpu_level apr_host_level(void);
 /* Call it before the first thread starts. APR_E_UNSUPPORTED: this machine lacks that level. */
 apr_status apr_use_cpu_level(apr_cpu_level level, apr_error *err);
 
