@@ -296,10 +296,11 @@ static uint64_t place_stored(apr_train *t)
     return at + (uint64_t)t->most_stored_rows * sizeof(int32_t);
 }
 
-/* Does the tensor go to the device without a stop in LINE_FLOATS? */
-static bool is_sent_as_stored(const apr_train *t, const apr_tensor *tensor)
+/* How many floats take as much of LINE_FLOATS as the tensor on its way: its bytes as stored, or its numbers. */
+static int64_t floats_of(const apr_train *t, const apr_tensor *tensor)
 {
-    return train_find_stored(t, tensor) != SIZE_MAX && apr_tensor_source(tensor) == APR_SOURCE_IN_ORDER;
+    const bool as_stored = t->options.forward_only && train_find_stored(t, tensor) != SIZE_MAX;
+    return as_stored ? (int64_t)((tensor->n_bytes + sizeof(float) - 1) / sizeof(float)) : apr_tensor_elems(tensor);
 }
 
 /* The operation and weight that used the slot's tensors first, or those of the same tensors in another slot; NULL: none did before. */
@@ -331,8 +332,7 @@ static void place_weight(apr_train *t, size_t op, int index, int64_t *at, weight
     *w = (weight_place){.n = t->slots[slot].n, .at = *at, .gives = true};
     *at += rounded(w->n);
     for (int64_t i = 0; i < t->program.weights[slot].count; i++)
-        if (!t->options.forward_only || !is_sent_as_stored(t, t->slots[slot].tensors[i]))
-            sizes->floats = larger(sizes->floats, apr_tensor_elems(t->slots[slot].tensors[i]));
+        sizes->floats = larger(sizes->floats, floats_of(t, t->slots[slot].tensors[i]));
     weight_place *const first = earlier_use(t, op, index);
     if (first == NULL) return;
     if (!first->is_shared) {
