@@ -1,22 +1,22 @@
 /* bench_synth.c - writes a model of random weights in the shape of a config.json, for figures and for tests of size.
  *
  * usage: bench_synth CONFIG.json OUT_DIR: a checkpoint of 16-bit weights.
- *        bench_synth CONFIG.json OUT.apr TYPE: matrices of that type of blocks, also one that nothing here encodes; they are random
- *        bytes, drawn anew where they stand for something as large as 100.
+ *        bench_synth CONFIG.json OUT.apr TYPE: the model of `aprrun bench --synthetic --dtype TYPE`, with all experts.
+ *        bench_synth CONFIG.json OUT.gguf TYPE: one of 16-bit weights, quantized: what is split or scaled on the way to GGUF cannot be
+ *        quantized before. Neither has a tokenizer.
  * Bytes depend on nothing but the arguments, so that runs can be compared. */
-#include "formats/base/random.h"
+#include "convert/run.h"
 #include "formats/hf/safetensors.h"
 #include "formats/number/half.h"
-#include "kernels/rows.h"
 #include "runtime/program/program.h"
+#include "tools/engine/bench/synthetic.h"
 #include "tools/engine/plan/sizes.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
-enum { CHUNK_VALUES = 1 << 23, RUN = 1 << 16, PATTERN_BLOCKS = 4093 /* a prime: rows do not repeat in step with it */ };
+enum { CHUNK_VALUES = 1 << 23, RUN = 1 << 16 };
 
 /* Four bytes of noise summed up: near enough to a normal distribution of standard deviation 0.02. */
 static void fill(uint16_t *values, size_t n, apr_dtype dtype, uint64_t seed)
@@ -42,54 +42,6 @@ static void fill_chunk(uint16_t *values, size_t n, apr_dtype dtype, uint64_t chu
     }
 }
 
-/* ---- blocks ---- */
-
-static bool is_usual(const float *x, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++)
-        if (!(x[i] < 100.0f && x[i] > -100.0f)) return false; /* NaN too */
-    return true;
-}
-
-/* PATTERN_BLOCKS blocks. Half of the scales that random bits make are small. */
-static void draw_blocks(uint8_t *pattern, apr_dtype dtype)
-{
-    const size_t n_bytes = (size_t)apr_dtypes[dtype].bytes_per_block;
-    uint64_t state = 1;
-    float x[256];
-
-    for (int b = 0; b < PATTERN_BLOCKS; b++) {
-        uint8_t *const block = pattern + (size_t)b * n_bytes;
-        do {
-            for (size_t i = 0; i < n_bytes; i++) block[i] = (uint8_t)(apr_random(&state) >> 56);
-            apr_ref_codecs[dtype].decode(block, x, apr_dtypes[dtype].elems_per_block);
-        } while (!is_usual(x, apr_dtypes[dtype].elems_per_block));
-    }
-}
-
-static apr_status put_blocks(apr_sink *sink, const apr_tensor *tensor, const uint8_t *pattern, apr_error *err)
-{
-    const size_t most = PATTERN_BLOCKS * (size_t)apr_dtypes[tensor->dtype].bytes_per_block;
-    for (uint64_t left = tensor->n_bytes; left > 0;) {
-        const size_t n = left < most ? (size_t)left : most;
-        APR_TRY(apr_sink_put(sink, pattern, n, err));
-        left -= n;
-    }
-    return APR_OK;
-}
-
-/* Matrices whose rows are whole blocks. */
-static apr_status make_blocks(apr_model *model, apr_dtype dtype, apr_error *err)
-{
-    for (size_t i = 0; i < model->n_tensors; i++) {
-        apr_tensor *const t = &model->tensors[i];
-        if (t->rank < 2 || apr_tensor_columns(t) % apr_dtypes[dtype].elems_per_block != 0) continue;
-        t->dtype = dtype;
-        APR_TRY(apr_tensor_size(t, model->path, err));
-    }
-    return APR_OK;
-}
-
 /* ---- 16-bit numbers ---- */
 
 static apr_status put_tensor(apr_sink *sink, const apr_tensor *tensor, uint16_t *values, uint64_t *chunk, apr_error *err)
@@ -106,71 +58,130 @@ static apr_status put_tensor(apr_sink *sink, const apr_tensor *tensor, uint16_t 
     return APR_OK;
 }
 
-/* pattern: of the tensors that are `blocks`. */
-static apr_status put_tensors(apr_sink *sink, const apr_model *model, const uint8_t *pattern, apr_dtype blocks, apr_error *err)
+static apr_status put_tensors(apr_sink *sink, const apr_model *model, apr_error *err)
 {
     uint16_t *const values = malloc(CHUNK_VALUES * sizeof *values);
     apr_status status = values != NULL ? APR_OK : apr_no_memory(err, "a chunk");
     uint64_t chunk = 0;
 
-    for (size_t i = 0; i < model->n_tensors && status == APR_OK; i++) {
-        const apr_tensor *const t = &model->tensors[i];
-        status = pattern != NULL && t->dtype == blocks ? put_blocks(sink, t, pattern, err) : put_tensor(sink, t, values, &chunk, err);
-    }
+    for (size_t i = 0; i < model->n_tensors && status == APR_OK; i++) status = put_tensor(sink, &model->tensors[i], values, &chunk, err);
     free(values);
     return status;
 }
 
-/* blocks: NULL for a checkpoint. */
-static apr_status write_model(const char *config, const char *out, const apr_dtype *blocks, apr_error *err)
+static apr_status write_checkpoint(const char *config, const char *out, apr_error *err)
 {
     const apr_sink_options options = {.overwrite = true};
     apr_model source, skeleton;
     apr_program program;
     apr_sink *sink;
-    uint8_t *const pattern = blocks != NULL ? malloc(PATTERN_BLOCKS * (size_t)apr_dtypes[*blocks].bytes_per_block) : NULL;
 
-    if (blocks != NULL && pattern == NULL) return apr_no_memory(err, "random blocks");
-    if (blocks != NULL) draw_blocks(pattern, *blocks);
     APR_TRY(apr_model_open(&source, config, err));
     APR_TRY(apr_program_emit(&program, &source.hparams, err));
     APR_TRY(apr_skeleton_model(&skeleton, &program, &source, err));
     skeleton.attachments = source.attachments;
     skeleton.n_attachments = source.n_attachments;
-    if (blocks != NULL) APR_TRY(make_blocks(&skeleton, *blocks, err));
-    APR_TRY(apr_sink_open(&sink, blocks != NULL ? APR_FORMAT_APR : APR_FORMAT_SAFETENSORS, out, &skeleton, &options, err));
-    apr_status status = put_tensors(sink, &skeleton, pattern, blocks != NULL ? *blocks : APR_F32, err);
+    APR_TRY(apr_sink_open(&sink, APR_FORMAT_SAFETENSORS, out, &skeleton, &options, err));
+    apr_status status = put_tensors(sink, &skeleton, err);
     if (status == APR_OK) status = apr_sink_finish(sink, err);
     else apr_sink_abandon(sink);
     apr_model_close(&skeleton);
     apr_program_close(&program);
     apr_model_close(&source);
-    free(pattern);
     return status;
 }
 
-/* Of blocks with scales of their own, whole rows at a time. */
-static bool find_blocks(const char *name, apr_dtype *dtype)
+/* ---- quantized files ---- */
+
+/* Checkpoints have some weights in more dimensions than programs: the steps to GGUF ask for these. 0: what is left. */
+static const struct shape {
+    const char *family, *end; /* end of the name; family NULL: any */
+    int rank;
+    int64_t dims[APR_MAX_RANK];
+} shapes[] = {
+    {NULL, "conv1d.weight", 3, {0, 1, 4}},
+    {NULL, "altup.correction_coefs.weight", 2, {4, 4}},
+    {NULL, "altup.prediction_coefs.weight", 2, {16, 4}},
+    {"kimi_linear", "A_log", 4, {1, 1, 0, 1}},
+};
+
+static void give_shape(const char *family, apr_tensor *t)
 {
-    for (int d = 0; d < APR_DTYPE_COUNT; d++) {
-        const apr_dtype_facts *const facts = &apr_dtypes[d];
-        if (strcasecmp(name, facts->name) != 0 || facts->scales != APR_SCALES_INSIDE || facts->flat) continue;
-        *dtype = (apr_dtype)d;
-        return apr_can_decode(*dtype);
+    const size_t n = strlen(t->name);
+
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        const size_t n_end = strlen(shapes[i].end);
+        if (n < n_end || strcmp(t->name + n - n_end, shapes[i].end) != 0) continue;
+        if (shapes[i].family != NULL && strcmp(shapes[i].family, family) != 0) continue;
+        int64_t left = apr_tensor_elems(t);
+        t->rank = shapes[i].rank;
+        memcpy(t->dims, shapes[i].dims, sizeof t->dims);
+        for (int d = 0; d < t->rank; d++) left /= t->dims[d] != 0 ? t->dims[d] : 1;
+        for (int d = 0; d < t->rank; d++)
+            if (t->dims[d] == 0) t->dims[d] = left;
     }
-    return false;
+}
+
+/* Layers that use the keys and values of earlier ones have weights of their own in checkpoints, which are not read. */
+static apr_status add_unread(apr_synthetic *s, apr_error *err)
+{
+    static const char *const parts[] = {"k_proj.weight", "v_proj.weight", "k_norm.weight"};
+    static const char first_layer[] = "model.layers.0.self_attn.";
+    const apr_hparams *const h = &s->model.hparams;
+    char name[128];
+
+    for (int64_t layer = h->num_layers - h->num_kv_shared_layers; layer < h->num_layers; layer++)
+        for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+            snprintf(name, sizeof name, "%s%s", first_layer, parts[i]);
+            const apr_tensor *const like = apr_model_find(&s->model, name);
+            if (like == NULL) continue;
+            snprintf(name, sizeof name, "model.layers.%lld.self_attn.%s", (long long)layer, parts[i]);
+            s->pool_of[s->model.n_tensors] = s->pool_of[like - s->model.tensors];
+            apr_tensor *const added = &s->model.tensors[s->model.n_tensors++]; /* the tables have room for twice as many */
+            *added = *like;
+            added->name = apr_arena_copy(&s->model.arena, name, strlen(name));
+            if (added->name == NULL) return apr_no_memory(err, "a name");
+        }
+    return apr_model_index_names(&s->model, err);
+}
+
+/* mixture: NULL: types stay. */
+static apr_status convert(const apr_synthetic *s, apr_format format, const char *out, const char *mixture, apr_error *err)
+{
+    const apr_convert_options options = {.format = format, .sink = {.overwrite = true, .allow_loss = true}, .recipe = {.mixture = mixture}};
+    const apr_convert_run once = {0};
+    apr_conversion conversion = {0};
+
+    apr_status status = apr_conversion_plan(&conversion, &s->model, &options, err);
+    if (status == APR_OK) status = apr_conversion_run(&conversion, &once, out, NULL, err);
+    apr_conversion_close(&conversion);
+    return status;
+}
+
+static apr_status write_quantized(const char *config, const char *out, const char *type, apr_error *err)
+{
+    const char *const dot = strrchr(out, '.');
+    const bool is_gguf = dot != NULL && strcmp(dot, ".gguf") == 0;
+    apr_synthetic s;
+
+    apr_status status = apr_synthetic_open(&s, config, is_gguf ? "bf16" : type, true, err);
+    if (status == APR_OK && is_gguf) status = add_unread(&s, err);
+    for (size_t i = 0; i < s.model.n_tensors && is_gguf; i++) give_shape(s.model.hparams.architecture, &s.model.tensors[i]);
+    if (status == APR_OK) status = apr_synthetic_fill(&s, 1, NULL, err);
+    if (status == APR_OK) status = convert(&s, is_gguf ? APR_FORMAT_GGUF : APR_FORMAT_APR, out, is_gguf ? type : NULL, err);
+    apr_synthetic_close(&s);
+    return status;
 }
 
 int main(int argc, char **argv)
 {
     apr_error err = {0};
-    apr_dtype blocks;
 
-    if ((argc != 3 && argc != 4) || (argc == 4 && !find_blocks(argv[3], &blocks))) {
-        fprintf(stderr, "usage: bench_synth CONFIG.json OUT_DIR, or CONFIG.json OUT.apr TYPE (one of blocks with scales, as iq2_xs)\n");
+    if (argc != 3 && argc != 4) {
+        fprintf(stderr, "usage: bench_synth CONFIG.json OUT_DIR, or CONFIG.json OUT.apr|OUT.gguf TYPE\n");
         return APR_E_USAGE;
     }
-    const apr_status status = write_model(argv[1], argv[2], argc == 4 ? &blocks : NULL, &err);
+    const apr_status status = argc == 3 ? write_checkpoint(argv[1], argv[2], &err) : write_quantized(argv[1], argv[2], argv[3], &err);
     if (status != APR_OK) fprintf(stderr, "bench_synth: %s\n", err.text);
     return (int)status;
 }
