@@ -4,7 +4,6 @@
 
 #include "formats/base/bytes.h"
 #include "formats/base/text.h"
-#include "formats/packed/packed_layouts.h"
 
 #include <stdio.h>
 #include <string.h>
