@@ -3,8 +3,8 @@
 
 #include "formats/base/bytes.h"
 #include "formats/number/blocks.h"
+#include "kernels/groups.h"
 #include "kernels/ref/codecs.h"
-#include "kernels/ref/groups.h"
 #include "kernels/unpack.h"
 
 #include <math.h>

@@ -83,6 +83,10 @@ longest_function() {
         /^\}/ {if (start && FNR - start + 1 > most) {most = FNR - start + 1; longest = name} start = 0}
         END {if (most) printf "%s (%d)", longest, most; else printf "-"}' "$@"
 }
+# Files of each folder, the fullest first.
+folders() {
+    git ls-files formats kernels quant convert runtime tools | grep -E '\.(c|h|cu|cuh)$' | sed 's|/[^/]*$||' | sort | uniq -c | sort -rn
+}
 modules() {
     printf '%-24s %5s %6s  %-34s %-38s %s\n' module files lines 'longest file' 'longest function' includes
     for module in $(printf '%s' "$table" | awk 'NF && !/^tools/ {print $1}') $(find tools -type d | sort); do
@@ -94,7 +98,7 @@ modules() {
         printf '%-24s %5d %6d  %-34s %-38s %s\n' "$module" "$(echo "$files" | wc -l)" "$lines" "$longest" "$(longest_function $files)" "${includes% }"
     done
     lines_of() { git ls-files "$@" | grep -E '\.(c|h|cu|cuh)$' | xargs cat 2>/dev/null | wc -l; }
-    fullest=$(git ls-files formats kernels quant convert runtime tools | grep -E '\.(c|h|cu|cuh)$' | sed 's|/[^/]*$||' | sort | uniq -c | sort -rn | head -n 1)
+    fullest=$(folders | head -n 1)
     printf 'product %d lines (tools %d, of these engine %d), tests %d lines; the fullest folder is %s\n' "$(lines_of formats kernels quant convert runtime tools)" \
         "$(lines_of tools)" "$(lines_of tools/engine)" "$(lines_of tests)" "$(echo "$fullest" | awk '{print $2 " with " $1 " files"}')"
 }
@@ -121,5 +125,6 @@ printf '%s' "$table" | awk -v edges="$edges" '
 awk '$1 != $3 {print $1, $3}' "$edges" | tsort 2>&1 >/dev/null | sed -n 's/^tsort: -: input contains a loop:/files include each other in a circle:/p; s/^tsort: \([^-]\)/  \1/p' >>"$bad"
 grep -rnE '\<(v?f?printf|f?puts|f?putc|putchar|stdout|stderr)\>' --include='*.c' tools/engine | sed 's/"[^"]*"//g; s|/\*.*||; s/format(printf//' |
     sed -nE '/\<(v?f?printf|f?puts|f?putc|putchar|stdout|stderr)\>/s/$/: the engine prints nothing/p' >>"$bad"
+folders | awk '$1 > 30 {print $2 " has " $1 " files: at most 30 are found at a glance"}' >>"$bad"
 [ ! -s "$bad" ] || { cat "$bad"; exit 1; }
 echo "layers: nothing found"

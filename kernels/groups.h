@@ -1,7 +1,7 @@
 /* groups.h - encodes one group of numbers that share a scale, as packed layouts store it (kernels/pack.h): the scale is searched for the
  * least weighted squared error. Codes are one byte each; n is a multiple of 8. */
-#ifndef APR_KERNELS_REF_GROUPS_H
-#define APR_KERNELS_REF_GROUPS_H
+#ifndef APR_KERNELS_GROUPS_H
+#define APR_KERNELS_GROUPS_H
 
 #include "formats/number/dtype.h"
 

@@ -1,5 +1,5 @@
 /* groups.c - the search for the scale of one group: NVFP4 over E4M3 numbers, integers of 4 bits over ratios of the largest magnitude. */
-#include "kernels/ref/groups.h"
+#include "kernels/groups.h"
 
 #include "kernels/ref/codecs.h"
 
