@@ -285,10 +285,14 @@ static apr_status on_operation(void *user, const apr_parity_record *r, apr_error
     return APR_OK;
 }
 
+enum { DRIFT_TOKENS = 64 };
+
 static apr_status check_operations(apr_verify_report *report, const int32_t *ids, size_t n, apr_error *err)
 {
     static const int64_t positions[] = {0, 64};
     const apr_verify_input *const input = report->input;
+    const int64_t n_ctx = apr_session_plan(input->other.session)->n_ctx;
+    const size_t most = n_ctx < DRIFT_TOKENS ? (size_t)n_ctx : DRIFT_TOKENS;
     const apr_parity_options options = {.positions = positions,
                                         .n_positions = sizeof positions / sizeof *positions,
                                         .n_batch = APR_PARITY_BATCH,
@@ -301,7 +305,7 @@ static apr_status check_operations(apr_verify_report *report, const int32_t *ids
     if (!report->same_shape) return APR_OK;
     APR_TRY(apr_parity_run(input->reference.session, input->other.session, ids, (int64_t)n, &options, &report->operations, err));
     add_check(report, APR_VERIFY_OPERATIONS, !report->operations.failed);
-    return measure_drift(report, ids, n < 64 ? n : 64, err);
+    return measure_drift(report, ids, n < most ? n : most, err);
 }
 
 /* --- divergence on whole texts, bounded by that of the control (the reference in the model's types) --- */
@@ -537,17 +541,17 @@ static apr_status check_answers(apr_verify_report *report, apr_error *err)
 
 /* --- the backend against the reference backend --- */
 
-/* Tokens before the distant position that a host evaluates: 4100 would take as long as everything else together. A device takes them in
- * a moment. */
-enum { EVALUATED_ON_HOST = 640 };
+/* DISTANT: the second position, or the last one that the context has. EVALUATED_ON_HOST: tokens before it that a host evaluates, because
+ * all would take as long as everything else together. A device takes them in a moment. */
+enum { DISTANT = 4100, EVALUATED_ON_HOST = 640 };
 
 static apr_status check_backends(apr_verify_report *report, const int32_t *ids, size_t n, apr_error *err)
 {
-    static const int64_t positions[] = {0, 4100}; /* positions that do not fit in the context are skipped */
     const apr_session *const other = report->input->other.session;
+    const int64_t last = apr_session_plan(other)->n_ctx - APR_PARITY_BATCH - 1, positions[] = {0, last < DISTANT ? last : DISTANT};
     const apr_cuda_api *cuda;
     apr_parity_options options = {.positions = positions,
-                                  .n_positions = sizeof positions / sizeof *positions,
+                                  .n_positions = last > APR_PARITY_BATCH ? 2 : 1,
                                   .n_batch = APR_PARITY_BATCH,
                                   .layer = APR_PARITY_ALL_LAYERS,
                                   .sample = report->input->sample,

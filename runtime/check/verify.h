@@ -79,7 +79,8 @@ typedef struct apr_verify_extra_text {
 } apr_verify_extra_text;
 
 typedef struct apr_verify_input {
-    apr_subject reference, other;     /* sessions of the same sizes; the context is at least APR_VERIFY_CONTEXT tokens and one window */
+    apr_subject reference,
+        other; /* sessions of the same sizes; the context is at least one window, and APR_VERIFY_CONTEXT tokens for every check */
     apr_session_usage used;           /* memory of the other's session, measured before the reference's session was opened */
     apr_verify_extra_text extra_text; /* text NULL: only the built-in text */
     int64_t window, n_answer;         /* tokens of a window (begins with an empty KV cache); largest length of a greedy answer */

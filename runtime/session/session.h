@@ -26,6 +26,7 @@ typedef struct apr_session apr_session;
 
 typedef struct apr_session_options {
     int64_t n_ctx;                /* 0: the model's own, at most 4096 */
+    bool shorter_ctx;             /* n_ctx is at most the positions that the program has; otherwise a longer one is refused */
     int64_t n_batch;              /* tokens of a prompt evaluated at a time; 0: as many as fit, see apr_plan_set_speed */
     int64_t n_logits;             /* rows of logits kept at a time */
     int64_t n_sequences;          /* 0: one. Several need a single place: the host or one device */

@@ -127,6 +127,8 @@ static apr_status bind_tensors(apr_session *s, apr_error *err)
 static apr_status open_program(apr_session *s, apr_error *err)
 {
     APR_TRY(apr_program_emit(&s->program, &s->model->hparams, err));
+    const int64_t most = s->program.most_positions;
+    if (s->options.shorter_ctx && most > 0 && s->options.n_ctx > most) s->options.n_ctx = most;
     for (int i = 0; i < s->n_places; i++) {
         const apr_backend *const backend = s->places[i].backend;
         const apr_op *const missing = apr_program_missing_op(&s->program, backend);

@@ -3,7 +3,7 @@ said='up to position [0-9]* (before it [0-9]* evaluated tokens and [0-9]* cells 
 aprrun verify -q data/tiny-qwen2 --ref data/tiny-qwen2 | grep -o "$said"
 aprrun verify -q data/tiny-qwen2 --ref data/tiny-qwen2 --json --html page.html | grep -oE '"evaluated_tokens":[0-9]*'
 grep -o "positions $(echo "$said" | sed 's/up to position/up to/')" page.html
-# a context without that position
+# a shorter context: its last position
 aprrun verify -q --ctx 300 data/tiny-qwen2 --ref data/tiny-qwen2 >table && grep -o 'up to position .* products' table
 aprrun verify -q --ctx 300 data/tiny-qwen2 --ref data/tiny-qwen2 --json | grep -oE '"evaluated_tokens":[0-9]*'
 # without the comparison there is nothing to say

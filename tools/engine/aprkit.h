@@ -327,7 +327,7 @@ typedef struct aprkit_verify_options {
     int no_control;    /* 1: without one, the divergence of quantized weights is shown but not checked */
     int no_parity;     /* 1: the backend is not compared with reference code, operation by operation */
     /* How both models run; NULL: all default. Adapters are merged into the reference. Its on_note and user are not used. n_context 0: enough
-     * for every check, at least 4352. */
+     * for every check, at least 4352, but at most the positions that the model has. */
     const aprkit_session_options *run;
     aprkit_progress_fn progress; /* unit "steps"; `done` starts again at each check */
     aprkit_note_fn on_note;

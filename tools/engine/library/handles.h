@@ -88,6 +88,7 @@ typedef struct aprkit_run_hooks {
     const apr_device_options *where;                           /* instead of the options' device, gpu and headroom */
     int kv;                                                    /* of APR_KV_NAMES, instead of the options' kv */
     int64_t n_logits;                                          /* rows of logits that are kept at a time */
+    bool shorter_ctx;                                          /* see apr_session_options */
     void (*warn)(void *user, const char *sentence);            /* of the device */
     void (*planned)(void *user, const apr_plan *plan);         /* the session is open; NULL: not said */
     void (*merging)(void *user, const apr_lora_set *adapters); /* before adapters are merged; NULL: not said */

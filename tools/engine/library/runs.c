@@ -25,6 +25,7 @@ apr_status apr_library_session_options(const aprkit_session_options *o, const ap
     APR_TRY(apr_kv_of_word(o->kv, &kv, err));
     *options = apr_session_defaults;
     options->n_ctx = o->n_context;
+    options->shorter_ctx = hooks != NULL && hooks->shorter_ctx;
     options->n_batch = o->n_batch;
     options->n_logits = hooks != NULL ? hooks->n_logits : 1;
     options->kv_dtype = apr_kv_dtypes[hooks != NULL ? hooks->kv : kv];

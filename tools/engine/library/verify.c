@@ -14,7 +14,6 @@ static apr_status complete(aprkit_verify_options *o, aprkit_session_options *run
     if (o->window == 0) o->window = 256;
     if (o->max_tokens == 0) o->max_tokens = 48;
     if (o->control_bytes == 0) o->control_bytes = (uint64_t)8 << 30;
-    if (run->n_context == 0) run->n_context = o->window > APR_VERIFY_CONTEXT ? o->window : APR_VERIFY_CONTEXT;
     if (!(o->sample >= 0.0 && o->sample <= 1.0)) return apr_fail(err, APR_E_USAGE, "a sample is a share from 0 to 1");
     if (o->window < 2) return apr_fail(err, APR_E_USAGE, "a window needs at least 2 tokens");
     return o->max_tokens >= 1 ? APR_OK : apr_fail(err, APR_E_USAGE, "an answer needs at least one token");
@@ -33,7 +32,8 @@ static apr_status take_text(aprkit_report *r, const aprkit_verify_options *o, ap
     return APR_OK;
 }
 
-/* Opens session and tokenizer; without a vocabulary the models are compared by ids. */
+/* Opens session and tokenizer; without a vocabulary the models are compared by ids. A context that was not asked for is long enough for
+ * every check, or as long as the model's positions; so is a window. */
 static apr_status open_for_checks(aprkit_report *r, apr_running *running, aprkit_model *model, apr_device_warnings *warnings,
                                   const aprkit_session_options *o, apr_error *err)
 {
@@ -41,8 +41,12 @@ static apr_status open_for_checks(aprkit_report *r, apr_running *running, aprkit
 
     APR_TRY(apr_library_session_options(o, model, &r->listener, warnings, &options, err));
     if (o->hooks == NULL) options.n_logits = 64;
+    options.shorter_ctx = o->n_context == 0;
+    if (o->n_context == 0) options.n_ctx = r->input.window > APR_VERIFY_CONTEXT ? r->input.window : APR_VERIFY_CONTEXT;
     APR_TRY(apr_library_load(model, err));
     APR_TRY(apr_session_open(&running->session, &running->model, &options, err));
+    const int64_t n_ctx = apr_session_plan(running->session)->n_ctx;
+    if (options.shorter_ctx && r->input.window > n_ctx) r->input.window = n_ctx;
     return running->model.vocab.n_tokens > 0 ? apr_running_open_tokenizer(running, err) : APR_OK;
 }
 
@@ -73,10 +77,10 @@ static apr_status verify(aprkit_report *r, aprkit_model *model, aprkit_model *re
 {
     r->listener = (apr_library_listener){.progress = o->progress, .on_note = o->on_note, .user = o->user, .unit = "steps"};
     APR_TRY(take_text(r, o, err));
+    r->input.window = o->window;
     APR_TRY(open_both(r, model, reference, run, err));
     r->input.reference = apr_running_subject(&r->reference);
     r->input.other = apr_running_subject(&r->other);
-    r->input.window = o->window;
     r->input.n_answer = o->max_tokens;
     r->input.control_limit = o->no_control != 0 ? 0 : o->control_bytes;
     r->input.no_backends = o->no_parity != 0;

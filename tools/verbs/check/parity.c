@@ -25,6 +25,9 @@ typedef struct parity_options {
     bool full;
 } parity_options;
 
+/* Those that the model does not have are left out; asked for, they are refused. */
+static const char default_positions[] = "0,100,1000,4100";
+
 static const apr_option parity_table[] = {
     {"prompt", 'p', APR_OPTION_STRING, "TEXT", NULL, "the text to compare on, repeated if it is short; the default is a built-in one",
      APR_TO(parity_options, prompt), .group = "Comparison"},
@@ -34,7 +37,7 @@ static const apr_option parity_table[] = {
      "types of the random weights, as aprquant --to TYPE would choose them; also a type that is only read (aprquant --list)",
      APR_TO(parity_options, dtype)},
     {"seed", 0, APR_OPTION_INT, "N", "0", "seed of the random weights and tokens", APR_TO(parity_options, seed), .min = -9e18, .max = 9e18},
-    {"positions", 0, APR_OPTION_STRING, "LIST", "0,100,1000,4100", "positions to compare at, separated by commas",
+    {"positions", 0, APR_OPTION_STRING, "LIST", default_positions, "positions to compare at, separated by commas",
      APR_TO(parity_options, positions)},
     {"tokens", 'n', APR_OPTION_INT, "N", "16", "tokens evaluated together at each position, at most --batch; then one more alone",
      APR_TO(parity_options, tokens), .min = 1, .max = 4096},
@@ -188,8 +191,8 @@ static void summary(const output *o, const apr_parity_result *result)
         apr_json_real(json, "float64_share", result->share);
         return;
     }
-    fprintf(stderr, "parity: %lld of %lld operations on %s within their bounds, at %lld positions up to %s\n", (long long)result->n_passed,
-            (long long)result->n_checked, o->backend, (long long)result->n_positions,
+    fprintf(stderr, "parity: %lld of %lld operations on %s within their bounds, at %lld position%s up to %s\n", (long long)result->n_passed,
+            (long long)result->n_checked, o->backend, (long long)result->n_positions, result->n_positions == 1 ? "" : "s",
             apr_parity_extent_text(extent, sizeof extent, result));
 }
 
@@ -343,6 +346,7 @@ static apr_status run_parity(const apr_call *call, apr_error *err)
     if (run.where.device == APR_DEVICE_REF)
         return apr_fail(err, APR_E_USAGE, "parity compares a backend with the reference: choose --device host, cuda or auto");
     /* the context must hold the last position; operations can be compared beyond the model's own context */
+    run.shorter_ctx = run.ctx == 0 && strcmp(o->positions, default_positions) == 0;
     if (run.ctx == 0) run.ctx = positions[n_positions - 1] + o->tokens + 1;
     if (o->text != NULL && run.ctx < 256) run.ctx = 256;
     if (run.batch == 0 && o->tokens > 512) run.batch = o->tokens; /* 0 is at least 512 */

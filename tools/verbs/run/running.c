@@ -32,7 +32,12 @@ static void show_adapters(void *user, const apr_lora_set *adapters)
 
 aprkit_run_hooks apr_run_hooks(const apr_run_options *o, int64_t n_logits)
 {
-    return (aprkit_run_hooks){.where = &o->where, .kv = o->kv, .n_logits = n_logits, .warn = show_warning, .merging = show_adapters};
+    return (aprkit_run_hooks){.where = &o->where,
+                              .kv = o->kv,
+                              .n_logits = n_logits,
+                              .shorter_ctx = o->shorter_ctx,
+                              .warn = show_warning,
+                              .merging = show_adapters};
 }
 
 aprkit_session_options apr_run_session(const apr_run_options *o, const aprkit_run_hooks *hooks)
@@ -54,6 +59,7 @@ apr_status apr_running_options(const apr_run_options *options, int64_t n_logits,
 
     *session = apr_session_defaults;
     session->n_ctx = options->ctx;
+    session->shorter_ctx = options->shorter_ctx;
     session->n_batch = options->batch;
     session->n_logits = n_logits;
     session->kv_dtype = apr_kv_dtypes[options->kv];

@@ -90,8 +90,9 @@
 
 typedef struct apr_run_options {
     int64_t ctx, batch, threads;
-    int kv;          /* index of APR_KV_NAMES */
-    uint64_t memory; /* budget in bytes, 0: unlimited */
+    bool shorter_ctx; /* see apr_session_options; for a context that a verb chose */
+    int kv;           /* index of APR_KV_NAMES */
+    uint64_t memory;  /* budget in bytes, 0: unlimited */
     bool stats;
     apr_device_options where;
     apr_strings lora; /* of verbs that have APR_LORA_OPTION in their tables */
