@@ -27,7 +27,7 @@ typedef struct apr_difference {
     double cosine;                     /* of all numbers; 1 when both are zero */
     double largest;                    /* |reference - other| */
     double peak;                       /* largest difference of a row divided by the row's root mean square, of the worst row */
-    double relative;                   /* sqrt(sum (reference - other)^2 / sum reference^2) */
+    double relative;                   /* sqrt(sum (reference - other)^2 / sum reference^2); see parity.c for sums whose terms cancel */
     int64_t largest_at;                /* index of `largest`, or of the first number that is not finite */
     bool finite;                       /* all numbers of both sides are finite; otherwise the figures above are NaN */
     uint32_t crc_reference, crc_other; /* CRC-32 of the float32 numbers, in memory order */
