@@ -1,10 +1,8 @@
 /* runtime/check: a small model of each kind of layer, in every type that its widths allow, is the model that it was made from; each subtle
  * break of it is found, by the check that names it. */
 #include "convert/naming.h"
-#include "runtime/check/parity.h"
-#include "runtime/check/program_compare.h"
-#include "tests/support/edited_model.h"
 #include "tests/support/family_model.h"
+#include "tests/support/model_verdict.h"
 #include "tests/support/work_folder.h"
 
 /* Rows of 32 numbers have no blocks of 256: q5_0 is what Q4_K_M gives them. */
@@ -44,47 +42,6 @@ static void close_original(original *o)
     apr_model_close(&o->source);
 }
 
-/* What the three checks say that need no text: "" or the sentence of the first that fails. */
-typedef struct verdict {
-    char facts[400], weights[512], operations[200];
-} verdict;
-
-static void check_weights(verdict *j, apr_session *reference, apr_session *other)
-{
-    static const int64_t positions[] = {0, 20};
-    static const int32_t ids[] = {5, 17, 3, 90, 41, 77, 8, 126, 64, 2, 33};
-    const apr_parity_options options = {
-        .positions = positions, .n_positions = 2, .n_batch = APR_PARITY_BATCH, .fp16_above = INT64_MAX, .layer = APR_PARITY_ALL_LAYERS};
-    apr_parity_options asked = options;
-    apr_parity_result result;
-    apr_weights weights;
-    apr_error err = {0};
-
-    if (apr_weights_compare(&weights, reference, other, (uint64_t)1 << 30, NULL, &err) != APR_OK) fail_msg("%s", err.text);
-    if (weights.n_missing > 0) snprintf(j->weights, sizeof j->weights, "%s", weights.missing);
-    else if (weights.n_damaged > 0) snprintf(j->weights, sizeof j->weights, "%s", weights.damaged);
-    else if (weights.n_far > 0) snprintf(j->weights, sizeof j->weights, "%s", weights.far);
-    asked.weights = &weights;
-    if (apr_parity_run(reference, other, ids, sizeof ids / sizeof *ids, &asked, &result, &err) != APR_OK) fail_msg("%s", err.text);
-    if (result.failed)
-        snprintf(j->operations, sizeof j->operations, "%s off by %.2g, allowed %.2g", result.first.name, result.first.difference.relative,
-                 result.first.bound.relative);
-    apr_parity_result_close(&result);
-    apr_weights_close(&weights);
-}
-
-static verdict verdict_on(const original *reference, const edited_model *other)
-{
-    apr_session *const session = edited_model_session(&other->model, N_CTX);
-    verdict j = {{0}, {0}, {0}};
-    apr_error err = {0};
-
-    if (apr_programs_compare(reference->session, session, &err) != APR_OK) snprintf(j.facts, sizeof j.facts, "%.399s", err.text);
-    if (apr_programs_same_shape(reference->session, session, &err) == APR_OK) check_weights(&j, reference->session, session);
-    apr_session_close(session);
-    return j;
-}
-
 /* --- what is well made --- */
 
 static void passes_in_every_type(const char *family, bool in_ggml_ways)
@@ -95,7 +52,7 @@ static void passes_in_every_type(const char *family, bool in_ggml_ways)
     for (size_t t = 0; t < N_TYPES; t++) {
         edited_model other;
         edited_model_open_with(&other, reference.model, types[t], NULL);
-        const verdict j = verdict_on(&reference, &other);
+        const model_verdict j = model_verdict_on(reference.session, &other.model, N_CTX);
         if (j.facts[0] != '\0' || j.weights[0] != '\0' || j.operations[0] != '\0')
             fail_msg("%s in %s: %s %s %s", family, apr_dtypes[types[t]].name, j.facts, j.weights, j.operations);
         edited_model_close(&other);
@@ -295,7 +252,7 @@ static void each_subtle_break_is_found_in_every_type_and_named(void **state)
         for (size_t t = 0; t < N_TYPES; t++) {
             edited_model other;
             edited_model_open_with(&other, reference.model, types[t], breaks[b].edit);
-            const verdict j = verdict_on(&reference, &other);
+            const model_verdict j = model_verdict_on(reference.session, &other.model, N_CTX);
             assert_says(j.facts, breaks[b].facts, b, types[t]);
             assert_says(j.weights, breaks[b].weights, b, types[t]);
             edited_model_close(&other);
@@ -315,7 +272,7 @@ static void value_heads_that_were_not_dealt_out_are_found_in_every_type(void **s
     for (size_t t = 0; t < N_TYPES; t++) {
         edited_model other;
         edited_model_open_with(&other, plain.model, types[t], value_heads_interleaved);
-        const verdict j = verdict_on(&reference, &other);
+        const model_verdict j = model_verdict_on(reference.session, &other.model, N_CTX);
         assert_string_equal(j.facts, "");
         assert_non_null(strstr(j.weights, "'model.layers.0.linear_attn."));
         edited_model_close(&other);
