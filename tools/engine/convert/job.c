@@ -105,18 +105,26 @@ static apr_status note_turn_end(apr_conversion *c, apr_error *err)
         (int)stops.added, token.n_bytes < 200 ? (int)token.n_bytes : 200, token.text);
 }
 
+/* The first GPU of --gpu: one is enough for what is not encoding. */
+static apr_status first_gpu(const apr_convert_job *job, int64_t *ordinal, apr_error *err)
+{
+    int n, ordinals[APR_MAX_DEVICES] = {0};
+    APR_TRY(apr_gpu_list_parse(job->encoder.gpus, &n, ordinals, err)); /* 0: all */
+    *ordinal = n > 0 ? ordinals[0] : 0;
+    return APR_OK;
+}
+
 /* Types are tried on a GPU that was asked for by --device cuda. With auto they are not, so that they do not depend on the machine. */
 static apr_status allocate(apr_convert_job *job, apr_error *err)
 {
-    const apr_device_options where = {
-        .device = job->encoder.device, .gpus = job->encoder.gpus, .direct = true, .replay = true, .fuse = true};
+    apr_device_options where = {.device = job->encoder.device, .direct = true, .replay = true, .fuse = true};
     const apr_device_warnings warnings = {job->warn, job->user};
     apr_session_options device = apr_session_defaults;
     apr_allocate_request request = *job->allocate;
 
     if (job->encoder.device == APR_DEVICE_CUDA) {
+        APR_TRY(first_gpu(job, &where.ordinal, err));
         APR_TRY(apr_device_choose(&where, &warnings, &device, err));
-        device.n_devices = 0;
         request.device = &device;
     }
     const apr_status status = apr_allocation_make(&job->allocation, &request, &job->conversion, job->listener, err);
@@ -172,10 +180,10 @@ static apr_status open_heal(apr_convert_job *job, apr_error *err)
     apr_heal_request request = *job->heal;
     request.is_kept = apr_convert_job_is_kept(job);
     if (job->encoder.device == APR_DEVICE_CUDA) { /* with auto the host heals */
-        int n, ordinals[APR_MAX_DEVICES];
-        APR_TRY(apr_gpu_list_parse(job->encoder.gpus, &n, ordinals, err));
+        int64_t ordinal;
         request.on_device = true;
-        request.ordinal = n > 0 ? ordinals[0] : 0;
+        APR_TRY(first_gpu(job, &ordinal, err));
+        request.ordinal = (int)ordinal;
     }
     return apr_heal_run_open(&job->heal_run, &request, job->feedback_run, &job->conversion, job->listener, err);
 }
