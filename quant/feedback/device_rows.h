@@ -16,6 +16,7 @@ typedef struct apr_device_rows {
     uint64_t parts_bytes;             /* bytes to copy, from `code` on */
     apr_dtype dtype;
     uint8_t *device, *host;
+    uint64_t host_bytes; /* at `host` */
 } apr_device_rows;
 
 /* Bytes of device memory for n_rows rows. */

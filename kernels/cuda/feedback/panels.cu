@@ -1,6 +1,7 @@
-/* panels.cu - rows in panels of columns: the effect of the columns outside a panel is one matrix product (float32, inputs not rounded);
- * that of the columns inside is computed for each row by one warp. So numbers are those of quant/feedback/feedback.c, added in another
- * order. */
+/* panels.cu - rows in panels of columns: the effect of the columns outside a panel is one matrix product on tensor cores, whose inputs are
+ * rounded to TF32 (2^-11), as those of the sums are (solver.cu); that of the columns inside is computed for each row in float32 by one warp.
+ * So numbers are those of quant/feedback/feedback.c up to that rounding, which changes a code only where two are nearly equal: over the
+ * 196 matrices of a 7B the mean error that is left, of the start's, is 0.56585 with rounded and with unrounded inputs. */
 #include "kernels/cuda/codecs/codecs.cuh"
 #include "kernels/cuda/feedback/feedback.cuh"
 
@@ -14,7 +15,7 @@ static apr_status multiply(apr_cuda_solver *s, const apr_cuda_feedback_rows *r, 
     const int n = (int)r->factors->n;
     return feedback_blas(cublasGemmEx(s->blas, transposed ? CUBLAS_OP_T : CUBLAS_OP_N, CUBLAS_OP_N, (int)width, (int)r->n_rows, (int)k,
                                       &one, b, CUDA_R_32F, n, x, CUDA_R_32F, n, &zero, r->panel, CUDA_R_32F, PANEL,
-                                      CUBLAS_COMPUTE_32F_PEDANTIC, CUBLAS_GEMM_DEFAULT),
+                                      CUBLAS_COMPUTE_32F_FAST_TF32, CUBLAS_GEMM_DEFAULT),
                          "multiplying the errors of rows", err);
 }
 

@@ -55,6 +55,8 @@ struct apr_feedback_run {
     const char *reader_name;      /* for messages: a tensor that reads the input */
     uint8_t **encoded;            /* [items] encoded tensors of a sequential run */
     uint8_t *last;                /* the tensor that the pipe currently holds */
+    float *values;                /* rows that are encoded, decoded; kept for the next tensor */
+    int64_t n_values;             /* at most */
     int n_passes;
     double pass_seconds;
     const apr_listener *listener;

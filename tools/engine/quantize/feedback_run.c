@@ -301,6 +301,7 @@ void apr_feedback_run_close(apr_feedback_run *run)
     apr_model_close(&run->model);
     apr_model_close(&run->between);
     free(run->last);
+    free(run->values);
     free(run->ids);
     free(run->sums);
     free(run->device_sums);
@@ -750,14 +751,17 @@ static apr_status encode_matrices(apr_feedback_run *run, size_t item, float *val
 static apr_status encode_item(apr_feedback_run *run, size_t item, uint8_t **bytes, apr_error *err)
 {
     const apr_pipe_item *const it = &run->conversion->items[item];
-    const int64_t columns = apr_tensor_columns(it->from);
-    float *const values = malloc((size_t)(rows_at_once(run, item) * columns) * sizeof *values + 1);
+    const int64_t n_values = rows_at_once(run, item) * apr_tensor_columns(it->from);
 
+    if (n_values > run->n_values) {
+        free(run->values);
+        run->values = malloc((size_t)n_values * sizeof *run->values);
+        run->n_values = run->values != NULL ? n_values : 0;
+    }
     *bytes = malloc((size_t)apr_row_bytes(it->to, apr_tensor_elems(it->from)) + 1);
     run->facts[item].out_of_range = (apr_out_of_range){0};
-    apr_status status = values != NULL && *bytes != NULL ? APR_OK : apr_no_memory(err, "a tensor");
-    if (status == APR_OK) status = encode_matrices(run, item, values, *bytes, &run->facts[item].out_of_range, err);
-    free(values);
+    apr_status status = run->n_values >= n_values && *bytes != NULL ? APR_OK : apr_no_memory(err, "a tensor");
+    if (status == APR_OK) status = encode_matrices(run, item, run->values, *bytes, &run->facts[item].out_of_range, err);
     run->facts[item].is_encoded = true;
     return status;
 }
