@@ -264,6 +264,7 @@ static void close_there(apr_damage *d)
     if (d->next != NULL) d->options.cuda->release(d->device, d->next);
     if (d->rows != NULL) d->options.cuda->release(d->device, d->rows);
     apr_session_close(d->session);
+    free(d->spare);
     free(d->is_changed);
 }
 
@@ -348,35 +349,69 @@ static void put_back(apr_damage *d, size_t tensor)
 
 /* --- on a GPU: the tensor's numbers as they are after encoding, in its own type --- */
 
+/* Memory for a tensor's bytes. That of the tensor before is used again, because fresh memory, which the kernel clears page by page, takes
+ * longer than the bytes. */
+static uint8_t *take_bytes(apr_damage *d, uint64_t n_bytes)
+{
+    if (n_bytes > d->spare_bytes) return malloc((size_t)n_bytes + 1);
+    uint8_t *const spare = d->spare;
+    d->spare = NULL;
+    d->spare_bytes = 0;
+    return spare;
+}
+
+static void give_bytes(apr_damage *d, uint8_t *bytes, uint64_t n_bytes)
+{
+    if (n_bytes <= d->spare_bytes) {
+        free(bytes);
+        return;
+    }
+    free(d->spare);
+    d->spare = bytes;
+    d->spare_bytes = n_bytes;
+}
+
 typedef struct recoding {
     const apr_damage *d;
     const apr_tensor *from;
     apr_dtype to;
-    bool there; /* the GPU encodes */
+    bool there; /* the GPU encodes, decodes and encodes again */
     int64_t columns;
     uint8_t *blocks; /* the result */
 } recoding;
 
-/* Rows [first, first + n); values and encoded have room for them. */
-static apr_status recode_rows(const recoding *r, int64_t first, int64_t n, float *values, uint8_t *encoded, apr_error *err)
+/* Rows [first, first + n). */
+static apr_status recode_rows_there(const recoding *r, int64_t first, int64_t n, uint8_t *blocks, apr_error *err)
+{
+    apr_cuda_worker *const worker = r->d->encoder.workers[apr_thread_number()];
+
+    apr_read_bytes(r->from, first * r->columns, n * r->columns, worker->in);
+    APR_TRY(apr_control_encoder_recode(&r->d->encoder, worker, r->from->dtype, r->to, n, r->columns, err));
+    memcpy(blocks, worker->out, (size_t)n * (size_t)apr_row_bytes(r->from->dtype, r->columns));
+    return APR_OK;
+}
+
+/* The same bytes; values and encoded have room for the rows. */
+static void recode_rows_here(const recoding *r, int64_t first, int64_t n, float *values, uint8_t *encoded, uint8_t *blocks)
 {
     const apr_codec *const codecs = apr_host_codecs();
-    apr_cuda_worker *const worker = r->there ? r->d->encoder.workers[apr_thread_number()] : NULL;
     const int64_t row_bytes = apr_row_bytes(r->to, r->columns), n_values = n * r->columns;
-    const apr_dtype own = r->from->dtype;
 
-    apr_decode_rows(r->from, first, n, worker != NULL ? (float *)(void *)worker->in : values);
-    if (worker != NULL) {
-        APR_TRY(apr_control_encoder_start(&r->d->encoder, worker, r->to, n, r->columns, err));
-        APR_TRY(apr_control_encoder_wait(&r->d->encoder, worker, err));
-        encoded = worker->out;
-    }
+    apr_decode_rows(r->from, first, n, values);
     for (int64_t i = 0; i < n; i++) {
-        if (worker == NULL) codecs[r->to].encode(values + i * r->columns, encoded + i * row_bytes, r->columns);
+        codecs[r->to].encode(values + i * r->columns, encoded + i * row_bytes, r->columns);
         codecs[r->to].decode(encoded + i * row_bytes, values + i * r->columns, r->columns);
     }
-    apr_saturate(values, values, n_values, own);
-    codecs[own].encode(values, r->blocks + (size_t)first * (size_t)apr_row_bytes(own, r->columns), n_values);
+    apr_saturate(values, values, n_values, r->from->dtype);
+    codecs[r->from->dtype].encode(values, blocks, n_values);
+}
+
+static apr_status recode_rows(const recoding *r, int64_t first, int64_t n, float *values, uint8_t *encoded, apr_error *err)
+{
+    uint8_t *const blocks = r->blocks + (size_t)first * (size_t)apr_row_bytes(r->from->dtype, r->columns);
+
+    if (r->there) return recode_rows_there(r, first, n, blocks, err);
+    recode_rows_here(r, first, n, values, encoded, blocks);
     return APR_OK;
 }
 
@@ -411,7 +446,7 @@ static apr_status put_back_there(apr_damage *d, size_t tensor, apr_error *err)
     const apr_tensor *const own = &d->model->tensors[tensor];
 
     if (!d->is_changed[tensor]) return APR_OK;
-    free((void *)d->altered.tensors[tensor].data);
+    give_bytes(d, (uint8_t *)(uintptr_t)d->altered.tensors[tensor].data, d->altered.tensors[tensor].n_bytes);
     d->altered.tensors[tensor] = *own;
     d->is_changed[tensor] = false;
     return apr_session_rewrite(d->session, own->name, own, err);
@@ -429,15 +464,15 @@ static apr_status replace_there(apr_damage *d, const apr_replaced *replaced, apr
     memcpy(shape.dims, from->dims, sizeof shape.dims);
     recoding r = {.d = d, .from = from, .to = replaced->to, .columns = apr_tensor_columns(from)};
     const uint64_t n_bytes = (uint64_t)apr_tensor_rows(from) * (uint64_t)apr_row_bytes(from->dtype, r.columns);
-    r.there = apr_control_encoder_takes(&d->encoder, &shape);
-    r.blocks = malloc((size_t)n_bytes + 1);
+    r.there = apr_control_encoder_takes(&d->encoder, &shape) && apr_control_encoder_recodes(&d->encoder, from->dtype, replaced->to);
+    r.blocks = take_bytes(d, n_bytes);
     if (r.blocks == NULL) return apr_no_memory(err, "a quantized tensor");
     apr_status status = recode(&r, err);
     if (status != APR_OK) {
         free(r.blocks);
         return status;
     }
-    if (d->is_changed[replaced->tensor]) free((void *)altered->data);
+    if (d->is_changed[replaced->tensor]) give_bytes(d, (uint8_t *)(uintptr_t)altered->data, altered->n_bytes);
     shape.dtype = from->dtype;
     shape.data = r.blocks;
     shape.n_bytes = n_bytes;

@@ -38,6 +38,8 @@ typedef struct apr_damage {
     int32_t *next;                    /* [window] -1, in its memory */
     apr_cuda_logits_difference *rows; /* [window] in its memory */
     bool *is_changed;                 /* [n_tensors] the GPU has other numbers of it */
+    uint8_t *spare;                   /* memory of a tensor that was measured, for the next one */
+    uint64_t spare_bytes;
 } apr_damage;
 
 /* One tensor of model->tensors and the block type that it becomes. */

@@ -5,6 +5,7 @@
 #include "runtime/session/trace.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* Bounds for any type: FP8 rows are as short as a vector of 16 numbers, and no encoded type is wider than float32. */
 static const apr_cuda_worker_sizes sizes = {.in_bytes = APR_CONTROL_VALUES * sizeof(float),
@@ -43,20 +44,43 @@ bool apr_control_encoder_takes(const apr_control_encoder *encoder, const apr_ten
            has_row_scales == (tensor->dtype == APR_F8_E4M3);
 }
 
+static apr_status start(const apr_control_encoder *encoder, apr_cuda_worker *worker, apr_dtype from, apr_dtype to, int64_t n_rows,
+                        int64_t columns, bool saturate, apr_error *err)
+{
+    const apr_cuda_portion portion = {.from = from,
+                                      .to = to,
+                                      .n_elems = n_rows * columns,
+                                      .columns = columns,
+                                      .in_bytes = (size_t)apr_row_bytes(from, n_rows * columns),
+                                      .range = apr_encode_range(to),
+                                      .saturate = saturate};
+    return encoder->codecs->start(worker, &portion, err);
+}
+
 apr_status apr_control_encoder_start(const apr_control_encoder *encoder, apr_cuda_worker *worker, apr_dtype dtype, int64_t n_rows,
                                      int64_t columns, apr_error *err)
 {
-    const apr_cuda_portion portion = {.from = APR_F32,
-                                      .to = dtype,
-                                      .n_elems = n_rows * columns,
-                                      .columns = columns,
-                                      .in_bytes = (size_t)(n_rows * columns) * sizeof(float),
-                                      .range = apr_encode_range(dtype)};
-    return encoder->codecs->start(worker, &portion, err);
+    return start(encoder, worker, APR_F32, dtype, n_rows, columns, false, err);
 }
 
 apr_status apr_control_encoder_wait(const apr_control_encoder *encoder, apr_cuda_worker *worker, apr_error *err)
 {
     apr_out_of_range ignored;
     return encoder->codecs->wait(worker, &ignored, err);
+}
+
+bool apr_control_encoder_recodes(const apr_control_encoder *encoder, apr_dtype own, apr_dtype to)
+{
+    const apr_cuda_codecs *const codecs = encoder->codecs;
+    return encoder->n_workers > 0 && codecs->decodes(own) && codecs->encodes(own) && codecs->decodes(to) && codecs->encodes(to);
+}
+
+apr_status apr_control_encoder_recode(const apr_control_encoder *encoder, apr_cuda_worker *worker, apr_dtype own, apr_dtype to,
+                                      int64_t n_rows, int64_t columns, apr_error *err)
+{
+    APR_TRY(start(encoder, worker, own, to, n_rows, columns, false, err));
+    APR_TRY(apr_control_encoder_wait(encoder, worker, err));
+    memcpy(worker->in, worker->out, (size_t)apr_row_bytes(to, n_rows * columns));
+    APR_TRY(start(encoder, worker, to, own, n_rows, columns, true, err));
+    return apr_control_encoder_wait(encoder, worker, err);
 }

@@ -23,6 +23,11 @@ bool apr_control_encoder_takes(const apr_control_encoder *encoder, const apr_ten
 /* Encodes n_rows rows of `columns` values in worker->in to worker->out, and the scales of FP8 rows to worker->row_scales. */
 apr_status apr_control_encoder_start(const apr_control_encoder *encoder, apr_cuda_worker *worker, apr_dtype dtype, int64_t n_rows,
                                      int64_t columns, apr_error *err);
+/* For n_rows rows in worker->in: encodes them from type `own` to type `to`, and stores the decoded values as `own` again, in worker->out.
+ * Values out of its range are clamped. Waits. */
+bool apr_control_encoder_recodes(const apr_control_encoder *encoder, apr_dtype own, apr_dtype to);
+apr_status apr_control_encoder_recode(const apr_control_encoder *encoder, apr_cuda_worker *worker, apr_dtype own, apr_dtype to,
+                                      int64_t n_rows, int64_t columns, apr_error *err);
 apr_status apr_control_encoder_wait(const apr_control_encoder *encoder, apr_cuda_worker *worker, apr_error *err);
 
 #endif
