@@ -355,6 +355,8 @@ $B/cuda/small_gemm/small_gemm_wgmma.cu.o $B/cuda/small_gemm/small_gemm_wgmma.cu.
 $B/cuda/device/device.cu.o: NVFLAGS += $(interface)
 # bytes must reproduce there: no contraction of multiply-add
 $B/cuda/codecs/%.cu.o $B/cuda/codecs/%.cu.key: NVFLAGS += -fmad=false
+# codes are the host's for the same wanted values
+$B/cuda/feedback/points.cu.o $B/cuda/feedback/points.cu.key: NVFLAGS += -fmad=false
 $B/cuda/%.cu.o: kernels/cuda/%.cu $B/cuda/archs
 	$(call say,NVCC,$<)
 	@mkdir -p $(@D)
@@ -453,8 +455,8 @@ $(EMULATED_CU_TESTS): $E/%: $E/tests/gpu/%.cu.o $(EMULATED_CUDA) $(LIB)
 	$Q$(link_emulated) -fopenmp $^ $(libs) $(LDLIBS) -lpthread -o $@
 emulated: $(EMULATED_LIB) $(EMULATED_DRILLS) $E/libcuda.so.1 $(EMULATED_TOOLS) $(EMULATED_C_TESTS) $(EMULATED_CU_TESTS)
 
-# Of these four minutes; others, by name, take from minutes to hours. gpu_plan cannot pass there: it compares a plan with what a driver counts.
-EMULATED_CHECKS ?= gpu_small_gemm gpu_ops gpu_decode_gemv gpu_qkv_epilogue gpu_prompt gpu_reuse gpu_drills gpu_filled gpu_recurrent gpu_encode_by gpu_codecs gpu_grad gpu_train gpu_table#  the longest first
+# Of these five minutes; others, by name, take from minutes to hours. gpu_plan cannot pass there: it compares a plan with what a driver counts.
+EMULATED_CHECKS ?= gpu_small_gemm gpu_ops gpu_decode_gemv gpu_qkv_epilogue gpu_prompt gpu_reuse gpu_drills gpu_filled gpu_recurrent gpu_feedback gpu_encode_by gpu_codecs gpu_grad gpu_train gpu_table#  the longest first
 check-emulated: deps ## some of the GPU's tests without a GPU: kernels played on the host, APR_EMULATED_ORDER=forward|backward|SEED
 	@$(MAKE) $(build) CUDA=0 $(EMULATED_LIB) $(EMULATED_DRILLS) $E/libcuda.so.1 $E/aprrun $E/aprquant $(EMULATED_CHECKS:%=$E/%)
 	@tests/run_emulated.sh $E $(EMULATED_CHECKS:%=$E/%)

@@ -131,10 +131,12 @@ typedef struct apr_cuda_grid {
     int elems, sub_elems;
     bool is_e2m1, is_iq4; /* codes are those of E2M1, doubled, or the levels of IQ4; else whole numbers */
     float low, high;
-    int steps; /* 0: d alone; 1: d times an integer; 2: an exponent; 3: an E4M3 number */
+    int steps; /* 0: d alone; 1: d times an integer; 2: an exponent; 3: an E4M3 number; 4: d times first + gap * an integer */
     int scale_low, scale_high, min_low, min_high;
     bool fits_min, min_is_signed;
     int scale_reach, min_reach;
+    apr_dtype points;       /* the type, if it has a codebook; else APR_DTYPE_COUNT */
+    float unit, first, gap; /* of a codebook: level = unit * code; step = d * (first + gap * scale) */
 } apr_cuda_grid;
 
 /* A prepared Hessian (quant/feedback/hessian.h) in device memory. */
@@ -143,8 +145,16 @@ typedef struct apr_cuda_factors {
     float *h;        /* [n, n] */
     float *pull;     /* [n, n]: pull[j * n + k] of order[k] for the error of order[j], j < k; else 0. The host's is the transpose */
     float *diagonal; /* [n] of h */
+    float *pivot;    /* [n] R_kk */
     int32_t *order;  /* [n] */
 } apr_cuda_factors;
+
+/* Of a group of eight columns, for types with codebooks. */
+typedef struct apr_cuda_points_metric {
+    float s[8][8];     /* the error of codes c for wanted values u is (u - c) S (u - c)^T */
+    float solve[8][8]; /* what wanted values follow from: the factors of pull inside of the group, or the inverse of S */
+    float inverse[8];  /* one over the diagonal of S */
+} apr_cuda_points_metric;
 
 /* Rows that are being rounded, in device memory: [n_rows, n] unless noted. */
 typedef struct apr_cuda_feedback_rows {
@@ -154,10 +164,11 @@ typedef struct apr_cuda_feedback_rows {
     float *weight, *error;
     float *gathered; /* errors in column order */
     int8_t *code;
-    int16_t *scale, *min; /* [n_rows, n / sub_elems] */
-    uint16_t *d, *dmin;   /* [n_rows, n / elems] */
-    float *panel;         /* [n_rows, APR_CUDA_PANEL] */
-    double *objective;    /* [n_rows] */
+    int16_t *scale, *min;            /* [n_rows, n / sub_elems] */
+    uint16_t *d, *dmin;              /* [n_rows, n / elems] */
+    float *panel;                    /* [n_rows, APR_CUDA_PANEL] */
+    apr_cuda_points_metric *metrics; /* [n / 8], of types with codebooks */
+    double *objective;               /* [n_rows] */
 } apr_cuda_feedback_rows;
 
 typedef struct apr_cuda_solver apr_cuda_solver; /* handles of cuBLAS and cuSOLVER on one device */
@@ -180,7 +191,7 @@ typedef struct apr_cuda_feedback {
      * host) false: h has none. work: apr_cuda_solver_bytes(n). */
     apr_status (*factorise)(apr_cuda_solver *solver, const apr_cuda_factors *factors, double scale, double damping, double *l, void *work,
                             bool *done, apr_error *err);
-    /* pull from l; h scaled and damped in place, and its diagonal. */
+    /* pull and pivot from l; h scaled and damped in place, and its diagonal. */
     apr_status (*finish)(apr_cuda_solver *solver, const apr_cuda_factors *factors, double scale, double damping, const double *l,
                          apr_error *err);
     /* Blocks as the type's encoder makes them, weighted by the diagonal where the type has an encoder by importance. */
@@ -379,7 +390,7 @@ typedef struct apr_cuda_api {
 #define APR_CUDA_TABLES(X)   X(apr_cuda_api) X(apr_cuda_codecs) X(apr_cuda_feedback) X(apr_cuda_grad) X(apr_backend)
 #define APR_CUDA_DEVICES(X)  X(apr_cuda_options) X(apr_cuda_facts) X(apr_cuda_probe) X(apr_status) X(apr_error)
 #define APR_CUDA_WORKERS(X)  X(apr_cuda_worker) X(apr_cuda_worker_sizes) X(apr_cuda_portion) X(apr_range) X(apr_out_of_range)
-#define APR_CUDA_ROUNDING(X) X(apr_cuda_grid) X(apr_cuda_factors) X(apr_cuda_feedback_rows)
+#define APR_CUDA_ROUNDING(X) X(apr_cuda_grid) X(apr_cuda_factors) X(apr_cuda_points_metric) X(apr_cuda_feedback_rows)
 #define APR_CUDA_TRAINING(X) X(apr_cuda_adam)
 #define APR_CUDA_TOKENS(X)   X(apr_cuda_topk_result) X(apr_cuda_logits_difference) X(apr_cuda_token) X(apr_topk)
 #define APR_CUDA_TENSORS(X)  X(apr_dtype) X(apr_dtype_facts) X(apr_tensor) X(apr_step) X(apr_step_kind) X(apr_chain) X(apr_origins)

@@ -58,11 +58,13 @@ static void *lay_out_values(apr_cuda_feedback_rows *r, uintptr_t *at, apr_dtype 
     r->gathered = take_bytes(at, n_values * sizeof *r->gathered);
     r->panel = take_bytes(at, (uint64_t)r->n_rows * APR_CUDA_PANEL * sizeof *r->panel);
     r->objective = take_bytes(at, (uint64_t)r->n_rows * sizeof *r->objective);
+    r->metrics = take_bytes(at, r->grid.points != APR_DTYPE_COUNT ? (uint64_t)(n / APR_GRID_GROUP) * sizeof *r->metrics : 0);
     return take_bytes(at, (uint64_t)apr_row_bytes(dtype, r->n_rows * n));
 }
 
-static apr_cuda_grid grid_for_device(const apr_grid *g)
+static apr_cuda_grid grid_for_device(const apr_grid *g, apr_dtype dtype)
 {
+    const apr_points none = {0}, *const points = g->points != NULL ? g->points : &none;
     return (apr_cuda_grid){.elems = g->elems,
                            .sub_elems = g->sub_elems,
                            .is_e2m1 = g->is_e2m1,
@@ -77,12 +79,16 @@ static apr_cuda_grid grid_for_device(const apr_grid *g)
                            .fits_min = g->fits_min,
                            .min_is_signed = g->min_is_signed,
                            .scale_reach = g->scale_reach,
-                           .min_reach = g->min_reach};
+                           .min_reach = g->min_reach,
+                           .points = g->points != NULL ? dtype : APR_DTYPE_COUNT,
+                           .unit = points->unit,
+                           .first = points->first,
+                           .gap = points->gap};
 }
 
 uint64_t apr_lane_bytes_of(const apr_grid *grid, apr_dtype dtype, int64_t n, int64_t n_rows)
 {
-    apr_cuda_feedback_rows r = {.grid = grid_for_device(grid), .n_rows = n_rows};
+    apr_cuda_feedback_rows r = {.grid = grid_for_device(grid, dtype), .n_rows = n_rows};
     uintptr_t at = 0;
     lay_out_values(&r, &at, dtype, n);
     lay_out_parts(&r, &at, n);
@@ -107,7 +113,7 @@ static void cut_memory(apr_device_rows *m, int64_t n_rows)
 static apr_status open_rows_again(apr_device_rows *m, const apr_grid *grid, apr_dtype dtype, const apr_cuda_factors *factors,
                                   int64_t most_rows, uint8_t *device, apr_error *err)
 {
-    const apr_cuda_feedback_rows lanes = {.grid = grid_for_device(grid), .factors = factors, .n_rows = most_rows};
+    const apr_cuda_feedback_rows lanes = {.grid = grid_for_device(grid, dtype), .factors = factors, .n_rows = most_rows};
     apr_cuda_feedback_rows measured = lanes;
     uintptr_t n_bytes = 0;
 
@@ -189,11 +195,11 @@ static uint64_t larger(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
 uint64_t apr_device_sums_bytes(int64_t n) { return apr_align_up((uint64_t)n * (uint64_t)n * sizeof(float), 256); }
 
-/* h, pull and the factor in float64; then diagonal and order. */
+/* h, pull and the factor in float64; then diagonal, pivots and order. */
 static uint64_t factors_bytes(int64_t n)
 {
     const uint64_t square = (uint64_t)n * (uint64_t)n;
-    return 2 * apr_device_sums_bytes(n) + apr_align_up(square * sizeof(double), 256) + 2 * apr_align_up((uint64_t)n * 4, 256);
+    return 2 * apr_device_sums_bytes(n) + apr_align_up(square * sizeof(double), 256) + 3 * apr_align_up((uint64_t)n * 4, 256);
 }
 
 bool apr_feedback_supports_device(apr_dtype dtype)
@@ -337,7 +343,10 @@ static void lay_out_factors(apr_feedback_device *g, int64_t n, double **factor)
     *factor = (double *)(void *)at;
     at += apr_align_up((uint64_t)n * (uint64_t)n * sizeof **factor, 256);
     g->prepared.diagonal = (float *)(void *)at;
-    g->prepared.order = (int32_t *)(void *)(at + apr_align_up((uint64_t)n * 4, 256));
+    at += apr_align_up((uint64_t)n * 4, 256);
+    g->prepared.pivot = (float *)(void *)at;
+    at += apr_align_up((uint64_t)n * 4, 256);
+    g->prepared.order = (int32_t *)(void *)at;
 }
 
 /* The diagonal of the sums on the host. */
@@ -397,7 +406,7 @@ static apr_status prepare(apr_feedback_device *g, diagonal *d, const apr_feedbac
     APR_TRY(read_diagonal(g, d, what, err));
     *is_empty = d->mean == 0.0; /* the diagonal is sums of squares */
     if (*is_empty) return APR_OK;
-    APR_TRY(apr_feedback_order(d->weight, n, options->keeps_columns, d->order, err));
+    APR_TRY(apr_feedback_order(d->weight, n, options->group > 1 ? options->group : 1, options->keeps_columns, d->order, err));
     APR_TRY(g->cuda->upload(g->device, g->prepared.order, d->order, (uint64_t)n * sizeof *d->order, err));
     return factorise(g, options, d->mean > 0.0 ? 1.0 / d->mean : 1.0, factor, what, err);
 }

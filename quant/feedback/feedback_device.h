@@ -33,7 +33,8 @@ extern const char *const apr_feedback_line_names[APR_FEEDBACK_LINES];
 
 /* False for types that only the host searches. */
 bool apr_feedback_supports_device(apr_dtype dtype);
-/* Adds a matrix of n_rows rows of n; for a type that only the host searches, what its sums need. APR_E_UNSUPPORTED: it is wider than the kernels' grids allow. */
+/* Adds a matrix of n_rows rows of n; for a type that only the host searches, what its sums need. APR_E_UNSUPPORTED: it is wider than the
+ * kernels' grids allow. */
 apr_status apr_feedback_plan_item(apr_feedback_plan *plan, apr_dtype dtype, int64_t n_rows, int64_t n, apr_error *err);
 uint64_t apr_feedback_plan_bytes(const apr_feedback_plan *plan);
 /* Bytes of device memory for the sums of n inputs. */

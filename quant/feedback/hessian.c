@@ -118,31 +118,34 @@ static int by_weight(const void *a, const void *b)
     return x->at < y->at ? -1 : x->at > y->at;
 }
 
-apr_status apr_feedback_order(const double *weights, int64_t n, bool keeps_columns, int32_t *order, apr_error *err)
+/* The sum of the weights of a column's group. */
+static double group_weight(const double *weights, int64_t column, int group)
+{
+    const int64_t first = column / group * group;
+    double sum = 0.0;
+    for (int i = 0; i < group; i++) sum += weights[first + i];
+    return sum;
+}
+
+apr_status apr_feedback_order(const double *weights, int64_t n, int group, bool keeps_columns, int32_t *order, apr_error *err)
 {
     heavy_column *const columns = malloc((size_t)n * sizeof *columns);
 
     if (columns == NULL) return apr_no_memory(err, "the order of columns");
-    for (int64_t j = 0; j < n; j++) columns[j] = (heavy_column){keeps_columns ? 0.0 : weights[j], (int32_t)j};
+    for (int64_t j = 0; j < n; j++) columns[j] = (heavy_column){keeps_columns ? 0.0 : group_weight(weights, j, group), (int32_t)j};
     qsort(columns, (size_t)n, sizeof *columns, by_weight);
     for (int64_t j = 0; j < n; j++) order[j] = columns[j].at;
     free(columns);
     return APR_OK;
 }
 
-/* Columns of a group have the same weight, and so stay together. */
 static apr_status find_order(apr_feedback *f, const apr_hessian *hessian, bool keeps_columns, apr_error *err)
 {
     double *const weights = malloc((size_t)f->n * sizeof *weights);
 
     if (weights == NULL) return apr_no_memory(err, "the order of columns");
     for (int64_t j = 0; j < f->n; j++) weights[j] = hessian->sum[j * f->n + j];
-    for (int64_t j = 0; j < f->n && f->group > 1; j += f->group) {
-        double sum = 0.0;
-        for (int i = 0; i < f->group; i++) sum += weights[j + i];
-        for (int i = 0; i < f->group; i++) weights[j + i] = sum;
-    }
-    const apr_status status = apr_feedback_order(weights, f->n, keeps_columns, f->order, err);
+    const apr_status status = apr_feedback_order(weights, f->n, f->group, keeps_columns, f->order, err);
     free(weights);
     return status;
 }

@@ -66,8 +66,8 @@ apr_status apr_feedback_prepare(apr_feedback *feedback, const apr_hessian *hessi
                                 apr_error *err);
 void apr_feedback_close(apr_feedback *feedback); /* zeroed is fine */
 
-/* Sorts columns by descending weight; equal weights keep their order. */
-apr_status apr_feedback_order(const double *weights, int64_t n, bool keeps_columns, int32_t *order, apr_error *err);
+/* Sorts groups of columns by the descending sum of their weights; equal ones, and the columns of a group, keep their order. */
+apr_status apr_feedback_order(const double *weights, int64_t n, int group, bool keeps_columns, int32_t *order, apr_error *err);
 /* Reports a sum of columns i and j that is not finite; returns APR_E_DAMAGED. */
 apr_status apr_hessian_not_finite(const char *what, int64_t i, int64_t j, apr_error *err);
 

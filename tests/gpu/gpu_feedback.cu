@@ -1,12 +1,14 @@
 /* gpu_feedback.cu - error feedback on a device against quant/feedback, which defines it.
  *
  *     gpu_feedback              checks
+ *     gpu_feedback quick        fewer rows and columns
  *     gpu_feedback TYPE         of one type
  *     gpu_feedback bench        and the time of each step for the matrices of a 7B layer, as a share of what the chip could do
  *
  * Sums: off by at most 2^-9 of the sum of their products' magnitudes. Factors: by cuSOLVER and by the kernels that stand in for it, the
  * host's to float32. Each step, from the same numbers: the same codes but for a named share, where a sum's last bits decide. The whole: the
- * weighed error of a matrix, taken anew in float64 from the bytes, at most 1.001 of the host's. */
+ * weighed error of a matrix, taken anew in float64 from the bytes, at most 1.001 of the host's. The search of codebooks alone, where wanted
+ * values do not depend on the order of sums: the host's codes. */
 #include "kernels/cuda/feedback/feedback.cuh"
 
 extern "C" {
@@ -24,8 +26,9 @@ const apr_cuda_api *apr_cuda_plugin(uint64_t abi);
 #include <time.h>
 #include <vector>
 
-static const apr_dtype all_types[] = {APR_Q4_0, APR_Q4_1,  APR_Q5_0,  APR_Q5_1,   APR_Q8_0,   APR_Q4_K, APR_Q5_K,
-                                      APR_Q6_K, APR_MXFP4, APR_NVFP4, APR_IQ4_NL, APR_IQ4_XS, APR_Q2_K, APR_Q3_K};
+static const apr_dtype all_types[] = {APR_Q4_0,    APR_Q4_1,   APR_Q5_0,  APR_Q5_1,    APR_Q8_0,   APR_Q4_K,  APR_Q5_K,
+                                      APR_Q6_K,    APR_MXFP4,  APR_NVFP4, APR_IQ4_NL,  APR_IQ4_XS, APR_Q2_K,  APR_Q3_K,
+                                      APR_IQ2_XXS, APR_IQ2_XS, APR_IQ2_S, APR_IQ3_XXS, APR_IQ3_S,  APR_IQ1_S, APR_IQ1_M};
 
 static const apr_cuda_api *api;
 static apr_cuda_device *device;
@@ -115,6 +118,7 @@ static bench open_bench(int64_t n)
     b.factors.h = bring<float>(n * n, NULL);
     b.factors.pull = bring<float>(n * n, NULL);
     b.factors.diagonal = bring<float>(n, NULL);
+    b.factors.pivot = bring<float>(n, NULL);
     b.factors.order = bring<int32_t>(n, NULL);
     b.l = bring<double>(n * n, NULL);
     b.sums = bring<float>(n * n, NULL);
@@ -125,13 +129,14 @@ static bench open_bench(int64_t n)
 static void close_bench(bench *b)
 {
     api->feedback->close(b->solver);
-    void *const all[] = {b->libraries, b->factors.h, b->factors.pull, b->factors.diagonal, b->factors.order, b->l, b->sums};
+    void *const all[] = {b->libraries,     b->factors.h, b->factors.pull, b->factors.diagonal, b->factors.pivot,
+                         b->factors.order, b->l,         b->sums};
     for (void *p : all) api->release(device, p);
 }
 
 /* The host's view of what the device has. */
 struct row_copy {
-    std::vector<float> h, pull, diagonal;
+    std::vector<float> h, pull, diagonal, pivot;
     std::vector<int32_t> order;
     apr_feedback feedback;
 };
@@ -142,6 +147,7 @@ static void read_rows(const bench *b, row_copy *t)
     const std::vector<float> pull = fetch(b->factors.pull, n * n);
     t->h = fetch(b->factors.h, n * n);
     t->diagonal = fetch(b->factors.diagonal, n);
+    t->pivot = fetch(b->factors.pivot, n);
     t->order = fetch(b->factors.order, n);
     t->pull.resize(pull.size());
     for (int64_t j = 0; j < n; j++)
@@ -151,6 +157,7 @@ static void read_rows(const bench *b, row_copy *t)
     t->feedback.h = t->h.data();
     t->feedback.pull = t->pull.data();
     t->feedback.diagonal = t->diagonal.data();
+    t->feedback.pivot = t->pivot.data();
     t->feedback.order = t->order.data();
 }
 
@@ -198,23 +205,26 @@ static void factorise(bench *b, const std::vector<float> &sums, const int32_t *o
     must(api->feedback->finish(b->solver, &b->factors, scale, damping, b->l, &err), "factors");
 }
 
-static void check_factors(bench *b, const char *by)
+/* group: columns that stay together in the order. */
+static void check_factors(bench *b, const char *by, int group)
 {
     const int64_t n = b->factors.n;
     const std::vector<float> sums = fetch(b->sums, n * n);
-    const apr_feedback_options options = {};
+    apr_feedback_options options = {};
     apr_hessian h;
     apr_feedback f;
     row_copy t;
-    double worst = 0.0, worst_h = 0.0, largest = 0.0;
+    double worst = 0.0, worst_h = 0.0, largest = 0.0, worst_pivot = 0.0;
 
+    options.group = group;
     must(apr_hessian_open(&h, n, &err), "a Hessian");
     for (int64_t i = 0; i < n * n; i++) h.sum[i] = (double)sums[(size_t)i];
     h.n_tokens = 1;
     must(apr_feedback_prepare(&f, &h, &options, "a test", &err), "factors of the host");
     factorise(b, sums, f.order, f.damping);
     read_rows(b, &t);
-    for (int64_t k = 0; k < n; k++)
+    for (int64_t k = 0; k < n; k++) {
+        worst_pivot = fmax(worst_pivot, fabs((double)t.pivot[(size_t)k] / (double)f.pivot[k] - 1.0));
         for (int64_t j = 0; j < n; j++) {
             worst_h = fmax(worst_h, fabs((double)t.h[(size_t)(k * n + j)] - (double)f.h[k * n + j]) /
                                         sqrt((double)f.h[k * (n + 1)] * (double)f.h[j * (n + 1)]));
@@ -222,6 +232,8 @@ static void check_factors(bench *b, const char *by)
             worst = fmax(worst, fabs((double)t.pull[(size_t)(k * n + j)] - (double)f.pull[k * n + j]));
             largest = fmax(largest, fabs((double)f.pull[k * n + j]));
         }
+    }
+    check(worst_pivot <= 1e-6, "pivots", by, worst_pivot, 1e-6);
     check(worst <= 1e-5 * largest, "factors by", by, worst / largest, 1e-5);
     check(worst_h <= 1e-6, "sums, damped", "", worst_h, 1e-6);
     apr_feedback_close(&f);
@@ -347,7 +359,7 @@ static double true_error(const apr_feedback *f, apr_dtype dtype, const std::vect
 static void check_whole(apr_dtype dtype, int64_t n, int64_t n_rows, const std::vector<float> &x, int64_t n_tokens)
 {
     const std::vector<float> w = weights_of(n * n_rows);
-    const apr_feedback_options options = {};
+    apr_feedback_options options = {};
     apr_feedback_plan plan = {};
     apr_feedback_device *gpu;
     apr_device_sums sums = {};
@@ -356,6 +368,7 @@ static void check_whole(apr_dtype dtype, int64_t n, int64_t n_rows, const std::v
     bool is_empty;
 
     if (n % apr_grid_of(dtype)->elems != 0) return;
+    options.group = apr_feedback_group(dtype);
     must(apr_feedback_plan_item(&plan, dtype, n_rows, n, &err), "plan");
     must(apr_feedback_device_open(&gpu, api, device, &plan, &err), "opening");
     must(apr_device_sums_add(gpu, &sums, n, x.data(), false, n_tokens, &err), "sums");
@@ -418,7 +431,7 @@ static void measure(int64_t n, int64_t n_rows, apr_dtype dtype)
     std::vector<double> diagonal((size_t)n);
     std::vector<int32_t> order((size_t)n);
     for (int64_t j = 0; j < n; j++) diagonal[(size_t)j] = (double)sums[(size_t)(j * (n + 1))];
-    must(apr_feedback_order(diagonal.data(), n, false, order.data(), &err), "order");
+    must(apr_feedback_order(diagonal.data(), n, apr_feedback_group(dtype), false, order.data(), &err), "order");
     for (int i = 0; i < 2; i++) {
         start = now();
         factorise(&b, sums, order.data(), 0.01);
@@ -455,7 +468,71 @@ static void measure(int64_t n, int64_t n_rows, apr_dtype dtype)
     close_bench(&b);
 }
 
+/* ---- the search of codebooks ---- */
+
+/* Factors in which only columns of a group of eight pull each other. Then wanted values do not depend on the order of sums, and codes must
+ * be the host's, of ordinary rows, of rows of zeros, and of rows too large or too small for their steps. */
+static void check_search(apr_dtype dtype, int64_t n, int64_t n_rows)
+{
+    enum { GROUP = 8 };
+    static const float sizes[] = {1.0f, 1.0f, 0.0f, 30.0f, 1e-3f, 1e12f};
+    const apr_grid *const grid = apr_grid_of(dtype);
+    std::vector<float> pull((size_t)(n * n), 0.0f), pivot((size_t)n), w = weights_of(n * n_rows), small = w;
+    std::vector<int32_t> order((size_t)n);
+    bench b = open_bench(n);
+    row_copy t;
+    apr_device_rows m;
+
+    for (int64_t k = 0; k < n; k++) {
+        const int64_t first = k / GROUP * GROUP;
+        order[(size_t)k] = (int32_t)(n - GROUP - first + k % GROUP);
+        pivot[(size_t)k] = 0.02f + noise() * noise();
+        for (int64_t j = first; j < k; j++) pull[(size_t)(j * n + k)] = noise();
+    }
+    for (int64_t i = 0; i < n * n_rows; i++) w[(size_t)i] *= sizes[i / n % (int64_t)(sizeof sizes / sizeof *sizes)];
+    must(api->upload(device, b.factors.pull, pull.data(), (uint64_t)(n * n) * 4, &err), "pull");
+    must(api->upload(device, b.factors.pivot, pivot.data(), (uint64_t)n * 4, &err), "pivots");
+    must(api->upload(device, b.factors.order, order.data(), (uint64_t)n * 4, &err), "order");
+    read_rows(&b, &t);
+    uint8_t *const memory = bring<uint8_t>((int64_t)apr_lane_bytes_of(grid, dtype, n, n_rows), NULL);
+    must(apr_device_rows_open(&m, grid, dtype, &b.factors, n_rows, memory, &err), "rows");
+    must(api->upload(device, m.on_device.weight, w.data(), (uint64_t)(n * n_rows) * 4, &err), "weights");
+    const std::vector<float> even((size_t)n, 1.0f);
+    std::vector<uint8_t> bytes = encoded_by(dtype, small, even.data(), n); /* steps of rows of the first size */
+    apr_lanes_unpack(dtype, &m.on_host, bytes.data());
+    for (int64_t block = 0; block < n * n_rows / grid->elems; block += 7) m.on_host.d[block] = 0; /* codes stay as they are */
+    std::vector<uint16_t> d(m.on_host.d, m.on_host.d + n * n_rows / grid->elems);
+    must(api->upload(device, m.on_device.code, m.on_host.code, m.parts_bytes, &err), "codes");
+    device_step(STEP_ROUND, b.solver, &m.on_device);
+    must(api->download(device, m.on_host.code, m.on_device.code, m.parts_bytes, &err), "codes");
+    const std::vector<float> left = fetch(m.on_device.error, n * n_rows);
+    int64_t n_different = 0;
+    const int64_t row_bytes = apr_row_bytes(dtype, n);
+    apr_lane_rows rows;
+    must(apr_lane_rows_open(&rows, &t.feedback, grid, &err), "rows");
+    for (int64_t first = 0; first < n_rows; first += APR_LANES) {
+        const int now = (int)(n_rows - first < APR_LANES ? n_rows - first : (int64_t)APR_LANES);
+        apr_lane_rows_load(&rows, w.data() + first * n, bytes.data() + first * row_bytes, row_bytes, now);
+        for (int lane = 0; lane < now; lane++)
+            for (int64_t sub = 0; sub < rows.n_subs; sub++)
+                if (d[(size_t)((first + lane) * rows.n_blocks + sub * grid->sub_elems / grid->elems)] == 0)
+                    rows.step[sub * APR_LANES + lane] = rows.inverse[sub * APR_LANES + lane] = 0.0f;
+        apr_lane_rows_round(&rows);
+        for (int lane = 0; lane < now; lane++)
+            for (int64_t i = 0; i < n; i++)
+                n_different += (float)m.on_host.code[(first + lane) * n + i] != rows.code[i * APR_LANES + lane] ||
+                               left[(size_t)((first + lane) * n + i)] != rows.error[i * APR_LANES + lane];
+    }
+    check(n_different == 0, "search: values that differ", apr_dtypes[dtype].name, (double)n_different / (double)(n * n_rows), 0.0);
+    apr_lane_rows_close(&rows);
+    apr_device_rows_close(&m);
+    api->release(device, memory);
+    close_bench(&b);
+}
+
 /* only: the name of the one type that is checked, or NULL. */
+static bool is_chosen(apr_dtype dtype, const char *only) { return only == NULL || strcmp(only, apr_dtypes[dtype].name) == 0; }
+
 static void check_all(int64_t n, int64_t n_rows, const char *only)
 {
     const int64_t n_tokens = 2 * n;
@@ -465,24 +542,28 @@ static void check_all(int64_t n, int64_t n_rows, const char *only)
     printf("%lld inputs, %lld rows\n", (long long)n, (long long)n_rows);
     check_sums(&b, x, n_tokens);
     printf("  factors by %s\n", b.name);
-    check_factors(&b, b.solver->dense != NULL ? "cuSOLVER" : "own");
+    check_factors(&b, b.solver->dense != NULL ? "cuSOLVER" : "own", 1);
     void *const dense = b.solver->dense;
     b.solver->dense = NULL;
     check_refusal(&b);
-    check_factors(&b, "own kernels");
+    check_factors(&b, "own kernels", 1);
     b.solver->dense = dense;
     for (apr_dtype dtype : all_types)
-        if (only == NULL || strcmp(only, apr_dtypes[dtype].name) == 0) check_steps(&b, dtype, n_rows);
+        if (is_chosen(dtype, only) && apr_feedback_group(dtype) == 1) check_steps(&b, dtype, n_rows);
+    if (n % 8 == 0) check_factors(&b, "of groups", 8);
+    for (apr_dtype dtype : all_types)
+        if (is_chosen(dtype, only) && apr_feedback_group(dtype) == 8) check_steps(&b, dtype, n_rows);
     close_bench(&b);
     for (apr_dtype dtype : all_types)
-        if (only == NULL || strcmp(only, apr_dtypes[dtype].name) == 0) check_whole(dtype, n, n_rows, x, n_tokens);
+        if (is_chosen(dtype, only)) check_whole(dtype, n, n_rows, x, n_tokens);
 }
 
 int main(int argc, char **argv)
 {
     const apr_cuda_options options = {};
     const bool is_bench = argc > 1 && strcmp(argv[1], "bench") == 0;
-    const char *const only = argc > 1 && !is_bench ? argv[1] : NULL;
+    const bool is_quick = argc > 1 && strcmp(argv[1], "quick") == 0;
+    const char *const only = argc > 1 && !is_bench && !is_quick ? argv[1] : NULL;
     int n_devices = 0;
 
     api = apr_cuda_plugin(apr_cuda_build.abi);
@@ -491,11 +572,21 @@ int main(int argc, char **argv)
         return 77;
     }
     must(api->open(&device, 0, &options, &err), "the device");
-    check_all(512, 100, only);
-    check_all(416, 33, only); /* a panel that is not full; no K-quants */
+    for (apr_dtype dtype : all_types)
+        if (is_chosen(dtype, only) && apr_feedback_group(dtype) == 8) check_search(dtype, 256, 33);
+    if (is_quick) check_all(256, 18, NULL);
+    else {
+        check_all(512, 100, only);
+        check_all(416, 33, only); /* a panel that is not full; no K-quants */
+        for (apr_dtype dtype : all_types)
+            if (is_chosen(dtype, only) && apr_feedback_group(dtype) == 8) check_search(dtype, 768, 19);
+    }
     if (is_bench) {
         measure(3584, 18944, APR_Q4_K);
         measure(18944, 3584, APR_Q6_K);
+        for (apr_dtype dtype : all_types)
+            if (apr_feedback_group(dtype) == 8) measure(3584, 18944, dtype);
+        measure(18944, 3584, APR_IQ2_XXS);
     }
     printf("gpu_feedback: %d checks, %d failed\n", n_checks, n_failed);
     api->close(device);

@@ -146,7 +146,7 @@ static apr_status finish(apr_cuda_solver *s, const apr_cuda_factors *factors, do
         for (int64_t j = 0; j <= i; j++) {
             const double v = (double)f->h[i * n + j] * scale + (i == j ? damping : 0.0);
             f->h[i * n + j] = f->h[j * n + i] = (float)v;
-            if (i == j) f->diagonal[i] = (float)v;
+            if (i == j) f->diagonal[i] = (float)v, f->pivot[i] = (float)l[(n - 1 - i) * (n + 1)];
         }
     return end(s);
 }
@@ -176,6 +176,7 @@ static bool is_of(const apr_cuda_grid *a, const apr_grid *b)
 
 static apr_dtype type_of(const apr_cuda_grid *grid)
 {
+    if (grid->points != APR_DTYPE_COUNT) return grid->points;
     for (int d = 0; d < APR_DTYPE_COUNT; d++)
         if (is_of(grid, apr_grid_of((apr_dtype)d))) return (apr_dtype)d;
     abort();
@@ -244,7 +245,8 @@ static apr_status all_rows(apr_cuda_solver *s, const apr_cuda_feedback_rows *lan
     if (pull == NULL) abort();
     for (int64_t k = 0; k < n; k++)
         for (int64_t j = 0; j < n; j++) pull[k * n + j] = r->factors->pull[j * n + k];
-    const apr_feedback feedback = {.n = n, .h = r->factors->h, .pull = pull, .diagonal = r->factors->diagonal, .order = r->factors->order};
+    const apr_feedback feedback = {
+        .n = n, .h = r->factors->h, .pull = pull, .diagonal = r->factors->diagonal, .pivot = r->factors->pivot, .order = r->factors->order};
     const apr_dtype dtype = type_of(&r->grid);
     for (int64_t first = 0; first < r->n_rows && status == APR_OK; first += APR_LANES)
         status = some_rows(r, &feedback, dtype, first, what, err);

@@ -29,11 +29,11 @@ typedef struct bench {
     apr_error err;
 } bench;
 
-/* One matrix alone: the rest of the model keeps its type. */
-static void open_bench_of(bench *b, uint64_t memory_bytes, apr_dtype to)
+/* Three matrices, of which two have the same inputs: the rest of the model keeps its type. */
+static void open_bench_of(bench *b, uint64_t memory_bytes, apr_dtype to, apr_dtype v_to)
 {
-    const apr_recipe_override one[] = {{.regex = "layers\\.0\\.self_attn\\.(k|v)_proj\\.weight", .to = to},
-                                       {.regex = "layers\\.1\\.self_attn\\.k_proj\\.weight", .to = to}};
+    const apr_recipe_override one[] = {{.regex = "layers\\.0\\.self_attn\\.v_proj\\.weight", .to = v_to},
+                                       {.regex = "layers\\.[01]\\.self_attn\\.k_proj\\.weight", .to = to}};
     const apr_convert_options options = {
         .format = APR_FORMAT_APR, .recipe = {.overrides = one, .n_overrides = 2}, .sink = {.overwrite = true, .allow_loss = true}};
     const apr_feedback_request request = {
@@ -49,7 +49,7 @@ static void open_bench_of(bench *b, uint64_t memory_bytes, apr_dtype to)
         fail_msg("%s", b->err.text);
 }
 
-static void open_bench(bench *b, uint64_t memory_bytes) { open_bench_of(b, memory_bytes, APR_MXFP4); }
+static void open_bench(bench *b, uint64_t memory_bytes) { open_bench_of(b, memory_bytes, APR_MXFP4, APR_MXFP4); }
 
 static void close_bench(bench *b)
 {
@@ -113,24 +113,27 @@ static double sum_of_errors(const bench *b)
     return sum;
 }
 
-/* Its sums are float32, so that a few codes are others. */
-static void types_that_a_device_does_not_search_are_rounded_on_the_host(void **state)
+/* Types that a device searches, those that it does not, and those of both kinds with the same inputs, or that need columns in another
+ * order. Its sums are float32, so that a few codes are others. */
+static void types_are_rounded_on_a_device_or_on_the_host(void **state)
 {
-    static const apr_dtype types[] = {APR_NVFP4, APR_IQ2_S};
+    static const apr_dtype types[][2] = {{APR_NVFP4, APR_NVFP4}, {APR_TQ2_0, APR_TQ2_0}, {APR_IQ2_S, APR_IQ2_S}, {APR_IQ1_S, APR_IQ3_XXS},
+                                         {APR_MXFP4, APR_IQ2_S}, {APR_IQ1_M, APR_MXFP4}, {APR_Q2_0, APR_IQ3_S}};
     (void)state;
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
         bench b;
         size_t n_made;
         uint32_t sum;
-        open_bench_of(&b, 0, types[i]);
+        open_bench_of(&b, 0, types[i][0], types[i][1]);
         if (make_all(&b, &n_made, &sum) != APR_OK) fail_msg("%s", b.err.text);
         const double on_host = sum_of_errors(&b);
         close_bench(&b);
-        open_bench_of(&b, 0, types[i]);
+        open_bench_of(&b, 0, types[i][0], types[i][1]);
         if (enter(&b) != APR_OK || make_all(&b, &n_made, &sum) != APR_OK) fail_msg("%s", b.err.text);
         assert_int_equal(n_made, 3);
         assert_true(on_host > 0.0);
-        if (fabs(sum_of_errors(&b) / on_host - 1.0) > 1e-2) fail_msg("%s: %g, %g", apr_dtypes[types[i]].name, sum_of_errors(&b), on_host);
+        if (fabs(sum_of_errors(&b) / on_host - 1.0) > 1e-2)
+            fail_msg("%s, %s: %g, %g", apr_dtypes[types[i][0]].name, apr_dtypes[types[i][1]].name, sum_of_errors(&b), on_host);
         close_bench(&b);
     }
 }
@@ -258,7 +261,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_device_encodes_what_it_is_asked_for_and_the_terms_say_so),
-        cmocka_unit_test(types_that_a_device_does_not_search_are_rounded_on_the_host),
+        cmocka_unit_test(types_are_rounded_on_a_device_or_on_the_host),
         cmocka_unit_test(sums_of_a_finished_pass_are_kept),
         cmocka_unit_test(fewer_sums_at_a_time_take_more_passes_and_give_the_same),
         cmocka_unit_test(what_does_not_fit_is_refused_before_anything_is_allocated),

@@ -4,35 +4,19 @@
  * Thread l of eight has value l of a group, and lane l of the reference's sums. The threads of a point (all eight, or four) share the list
  * of its cell, and the first point of least error wins, as there. All functions are called by the whole warp, because its threads meet in
  * every one of them. */
-#include "kernels/cuda/codecs/books.cuh"
 #include "kernels/cuda/codecs/codecs.cuh"
+#include "kernels/cuda/codecs/points.cuh"
 #include "kernels/cuda/device/launch.cuh"
-
-extern "C" {
-#include "kernels/ref/iq_types.h"
-}
 
 enum { BLOCK = IQ_ELEMS, WARPS = 4, WARP = 32, TEAM = 8, TEAMS = WARP / TEAM };
 enum { ERROR_ROW = WARP + 1, PADDED = BLOCK + BLOCK / 4 }; /* so that threads read and write different banks */
 static const unsigned ALL = 0xffffffffu;
 
-/* Of each type: what the compiler needs of it, the same in constant memory, its codebook, and how a thread writes a block. */
-template <apr_dtype D> struct points_of;
-#define X(ID, id, book, ...)                                                                              \
-    static __constant__ iq_type id##_in_memory = {__VA_ARGS__};                                           \
-    template <> struct points_of<APR_##ID> {                                                              \
-        static constexpr book_name BOOK = BOOK_##book;                                                    \
-        static __device__ constexpr iq_type type(void) { return {__VA_ARGS__}; }                          \
-        static __device__ __forceinline__ const iq_type *in_memory(void) { return &id##_in_memory; }      \
-        static __device__ void pack(const iq_block *b, apr_block_##ID *block) { iq_pack_##id(b, block); } \
-    };
+/* How a thread writes a block. */
+#define X(ID, id, ...) \
+    static __device__ void pack_points(const iq_block *b, apr_block_##ID *block) { iq_pack_##id(b, block); }
 IQ_TYPES(X)
 #undef X
-
-template <apr_dtype D> static __device__ constexpr bool has_shifts(void)
-{
-    return points_of<D>::type().signs == IQ_SHIFTED_SUBS || points_of<D>::type().signs == IQ_SHIFTED_POINTS;
-}
 
 /* A warp's block. */
 template <apr_dtype D> struct shared_block {
@@ -456,7 +440,7 @@ static __device__ void store_block(shared_block<D> &b, place p, const device_boo
         block->group[p.thread].word[h] = __ldg(book.index + cell);
     }
     __syncwarp();
-    if (p.thread == 0 && !is_zero) points_of<D>::pack(block, &b.packed);
+    if (p.thread == 0 && !is_zero) pack_points(block, &b.packed);
     __syncwarp();
     const uint8_t *const bytes = (const uint8_t *)&b.packed;
     for (int i = p.thread; i < (int)sizeof b.packed; i += WARP) dst[i] = is_zero ? (uint8_t)0 : bytes[i];

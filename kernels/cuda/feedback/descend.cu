@@ -155,6 +155,7 @@ static descend_fn kernel_of(const apr_cuda_grid *grid, bool rescale)
 apr_status apr_cuda_row_descend(apr_cuda_solver *s, const apr_cuda_feedback_rows *r, bool rescale, apr_error *err)
 {
     const int64_t n = r->factors->n;
+    if (r->grid.points != APR_DTYPE_COUNT) return apr_cuda_points_descend(s, r, rescale, err);
     const descend_fn kernel = kernel_of(&r->grid, rescale);
     APR_TRY(apr_cuda_make_current(s->device, err));
     apr_cuda_begin(s->device, "descent of %lld rows of %lld", (long long)r->n_rows, (long long)n);

@@ -103,11 +103,13 @@ apr_status apr_cuda_factorise(apr_cuda_solver *s, const apr_cuda_factors *f, dou
 }
 
 /* Elements j, k of R = L reversed: R_jk = l[n-1-j][n-1-k]. */
-static __global__ void __launch_bounds__(THREADS) k_pull(const double *__restrict__ l, int64_t n, float *__restrict__ pull)
+static __global__ void __launch_bounds__(THREADS)
+    k_pull(const double *__restrict__ l, int64_t n, float *__restrict__ pull, float *__restrict__ pivot)
 {
     const int64_t j = blockIdx.y, k = (int64_t)blockIdx.x * THREADS + threadIdx.x, column = n - 1 - k;
     if (k >= n) return;
     pull[j * n + k] = j < k ? (float)(l[(n - 1 - j) * n + column] * (1.0 / l[column * n + column])) : 0.0f;
+    if (j == k) pivot[k] = (float)l[column * n + column];
 }
 
 /* Fills both triangles from the lower one: a thread of that writes two numbers, which no other thread reads or writes. */
@@ -131,7 +133,7 @@ apr_status apr_cuda_finish_factors(apr_cuda_solver *s, const apr_cuda_factors *f
 
     APR_TRY(apr_cuda_make_current(s->device, err));
     apr_cuda_begin(s->device, "the factors of a layer of %lld inputs", (long long)f->n);
-    k_pull<<<grid, THREADS, 0, s->device->stream>>>(l, f->n, f->pull);
+    k_pull<<<grid, THREADS, 0, s->device->stream>>>(l, f->n, f->pull, f->pivot);
     k_damp<<<grid, THREADS, 0, s->device->stream>>>(f->h, f->n, scale, damping, f->diagonal);
     return apr_cuda_outcome(s->device, cudaGetLastError(), err);
 }

@@ -35,16 +35,22 @@ apr_status apr_cuda_start_rows(apr_cuda_solver *solver, apr_dtype dtype, const a
 apr_status apr_cuda_row_errors(apr_cuda_solver *solver, const apr_cuda_feedback_rows *lanes, apr_error *err);
 apr_status apr_cuda_row_objective(apr_cuda_solver *solver, const apr_cuda_feedback_rows *lanes, apr_error *err);
 apr_status apr_cuda_row_round(apr_cuda_solver *solver, const apr_cuda_feedback_rows *lanes, apr_error *err);
+/* panel = the errors before column `first` of the order, times what they pull the columns from there to first + width by */
+apr_status apr_cuda_panel_of_pull(apr_cuda_solver *solver, const apr_cuda_feedback_rows *lanes, int64_t first, int64_t width,
+                                  apr_error *err);
 /* panel = E H[:, first .. first + width) */
 apr_status apr_cuda_panel_of_errors(apr_cuda_solver *solver, const apr_cuda_feedback_rows *lanes, int64_t first, int64_t width,
                                     apr_error *err);
+/* points.cu: types with codebooks */
+apr_status apr_cuda_points_round(apr_cuda_solver *solver, const apr_cuda_feedback_rows *lanes, apr_error *err);
+apr_status apr_cuda_points_descend(apr_cuda_solver *solver, const apr_cuda_feedback_rows *lanes, bool rescale, apr_error *err);
 /* descend.cu, refit.cu */
 apr_status apr_cuda_row_descend(apr_cuda_solver *solver, const apr_cuda_feedback_rows *lanes, bool rescale, apr_error *err);
 apr_status apr_cuda_row_refit(apr_cuda_solver *solver, const apr_cuda_feedback_rows *lanes, apr_error *err);
 
 /* --- a grid: without contraction to FMA, so that values are those of a decoder --- */
 
-enum { GRID_HALF, GRID_SUB_SCALE, GRID_EXPONENT, GRID_E4M3 };
+enum { GRID_HALF, GRID_SUB_SCALE, GRID_EXPONENT, GRID_E4M3, GRID_POINTS };
 /* What codes are. */
 enum grid_codes { CODES_WHOLE, CODES_E2M1, CODES_IQ4 };
 
@@ -52,12 +58,18 @@ struct grid_step {
     float step, offset, inverse;
 };
 
+/* What d is multiplied by. Exact: a few bits. */
+static __device__ __forceinline__ float multiple_of(const apr_cuda_grid &grid, int scale)
+{
+    return grid.steps == GRID_POINTS ? grid.first + grid.gap * (float)scale : (float)scale;
+}
+
 static __device__ __forceinline__ grid_step step_of(const apr_cuda_grid &grid, uint16_t d, uint16_t dmin, int scale, int min)
 {
     grid_step s;
     if (grid.steps == GRID_EXPONENT) s.step = __uint_as_float(scale < 2 ? 0x00200000u << scale : (uint32_t)(scale - 1) << 23);
     else if (grid.steps == GRID_E4M3) s.step = scale == 0x7f ? 0.0f : __fmul_rn(apr_e4m3_to_f32((uint8_t)scale), 0.5f);
-    else s.step = __fmul_rn(apr_f16_to_f32(d), (float)scale);
+    else s.step = __fmul_rn(apr_f16_to_f32(d), multiple_of(grid, scale));
     s.offset = min != 0 ? __fmul_rn(apr_f16_to_f32(dmin), (float)min) : 0.0f;
     s.inverse = s.step > 0x1p-126f || s.step < -0x1p-126f ? __fdiv_rn(1.0f, s.step) : 0.0f;
     return s;

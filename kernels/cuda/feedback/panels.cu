@@ -25,6 +25,11 @@ apr_status apr_cuda_panel_of_errors(apr_cuda_solver *s, const apr_cuda_feedback_
     return multiply(s, r, r->error, r->factors->h + first * n, true, width, n, err);
 }
 
+apr_status apr_cuda_panel_of_pull(apr_cuda_solver *s, const apr_cuda_feedback_rows *r, int64_t first, int64_t width, apr_error *err)
+{
+    return multiply(s, r, r->gathered, r->factors->pull + first, false, width, first, err);
+}
+
 /* ---- the start ---- */
 
 apr_status apr_cuda_start_rows(apr_cuda_solver *s, apr_dtype dtype, const apr_cuda_feedback_rows *r, void *blocks, apr_error *err)
@@ -134,13 +139,14 @@ apr_status apr_cuda_row_round(apr_cuda_solver *s, const apr_cuda_feedback_rows *
 {
     const apr_cuda_factors *const f = r->factors;
     const int64_t n = f->n;
+    if (r->grid.points != APR_DTYPE_COUNT) return apr_cuda_points_round(s, r, err);
     const auto kernel = r->grid.is_e2m1 ? k_round<CODES_E2M1> : r->grid.is_iq4 ? k_round<CODES_IQ4> : k_round<CODES_WHOLE>;
     APR_TRY(apr_cuda_make_current(s->device, err));
     apr_cuda_begin(s->device, "rounding %lld rows of %lld with feedback", (long long)r->n_rows, (long long)n);
     for (int64_t first = 0; first < n; first += PANEL) {
         const int64_t width = n - first < PANEL ? n - first : (int64_t)PANEL;
         const unsigned blocks = blocks_of_rows(r->n_rows);
-        if (first > 0) APR_TRY(multiply(s, r, r->gathered, f->pull + first, false, width, first, err));
+        if (first > 0) APR_TRY(apr_cuda_panel_of_pull(s, r, first, width, err));
         kernel<<<blocks, 32 * WARPS, 0, s->device->stream>>>(*r, f->pull, f->order, n, first, (int)width);
         APR_TRY(apr_cuda_outcome(s->device, cudaGetLastError(), err));
     }

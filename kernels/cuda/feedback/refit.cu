@@ -84,7 +84,7 @@ static __global__ void __launch_bounds__(32 * WARPS, 2)
     for (int c = lane; c < width; c += 32) {
         const int64_t sub = row * (n / sub_elems) + (first + c) / sub_elems;
         m->g[c] = r.panel[row * PANEL + c];
-        m->a[c] = (float)r.scale[sub] * (float)r.code[row * n + first + c];
+        m->a[c] = multiple_of(r.grid, r.scale[sub]) * (float)r.code[row * n + first + c];
         m->c[c] = r.grid.fits_min ? (float)r.min[sub] : 0.0f;
     }
     __syncwarp();

@@ -44,6 +44,7 @@ struct apr_feedback_run {
     apr_feedback prepared;     /* factors of the sums at prepared_from, while those exist */
     const double *prepared_from;
     const float *prepared_there;     /* the same on a GPU */
+    int group_there;                 /* columns that stay together in those factors */
     apr_feedback_plan plan;          /* of a GPU's memory */
     uint64_t largest_sums, all_sums; /* bytes on a GPU: sums of one tensor, of all */
     const apr_cuda_api *cuda;        /* NULL: on the host */

@@ -580,21 +580,23 @@ typedef struct ready {
 } ready;
 
 /* prepare on a GPU. Factors are reused by following matrices with the same sums. */
-static apr_status prepare_there(apr_feedback_run *run, const apr_feedback_link *links, size_t n, int64_t *n_tokens, ready *prepared,
-                                apr_error *err)
+static apr_status prepare_there(apr_feedback_run *run, apr_dtype to, const apr_feedback_link *links, size_t n, int64_t *n_tokens,
+                                ready *prepared, apr_error *err)
 {
     const apr_device_sums **const all = calloc(n, sizeof *all);
+    apr_feedback_options options = run->request.options;
     bool is_empty = false;
     apr_status status = APR_OK;
 
     *prepared = (ready){0};
+    options.group = apr_feedback_group(to);
     if (all == NULL) return apr_no_memory(err, "the inputs of tensors");
     for (size_t i = 0; i < n; i++) all[i] = device_sums_of(run, links[i].input, links[i].expert);
     *n_tokens = tokens_of(run, links, n);
-    if (*n_tokens > 0 && (n > 1 || run->prepared_there != all[0]->at)) {
+    if (*n_tokens > 0 && (n > 1 || run->prepared_there != all[0]->at || run->group_there != options.group)) {
         run->prepared_there = NULL;
-        status = apr_feedback_device_prepare(run->gpu, all, n, &run->request.options, run->reader_name, &is_empty, err);
-        if (status == APR_OK && n == 1 && !is_empty) run->prepared_there = all[0]->at;
+        status = apr_feedback_device_prepare(run->gpu, all, n, &options, run->reader_name, &is_empty, err);
+        if (status == APR_OK && n == 1 && !is_empty) run->prepared_there = all[0]->at, run->group_there = options.group;
     }
     if (*n_tokens > 0 && !is_empty) prepared->gpu = run->gpu;
     free(all);
@@ -737,7 +739,7 @@ static apr_status encode_matrices(apr_feedback_run *run, size_t item, float *val
         size_t n = 0;
         while (at + n < end && run->links.links[at + n].matrix == m) n++;
         run->reader_name = from->name;
-        if (n > 0 && is_there) APR_TRY(prepare_there(run, &run->links.links[at], n, &n_tokens, &prepared, err));
+        if (n > 0 && is_there) APR_TRY(prepare_there(run, to, &run->links.links[at], n, &n_tokens, &prepared, err));
         else if (n > 0) APR_TRY(prepare(run, to, &run->links.links[at], n, &n_tokens, &prepared.host, err));
         at += n;
         fact->n_tokens = m == 0 || n_tokens < fact->n_tokens ? n_tokens : fact->n_tokens;
