@@ -2,10 +2,7 @@
 #include "kernels/cuda/feedback/points_search.cuh"
 
 enum { PANEL = FEEDBACK_PANEL, WARPS = 2, ROWS = 2 /* of a warp */, HALF = WARP / ROWS, METRIC_THREADS = 256 };
-enum { MOST = 32 /* columns of a sub-block */ };
-
-/* Thread blocks of a multiprocessor: 36 numbers of S and eight of the group take 168 registers in all, those of a point of four values 128. */
-template <apr_dtype D> static __host__ __device__ constexpr int at_once(void) { return points_of<D>::type().n_values == 8 ? 6 : 8; }
+enum { AT_ONCE = 8 /* thread blocks of a multiprocessor: 128 registers */, MOST = 32 /* columns of a sub-block */ };
 
 /* ---- what is the same for all rows ---- */
 
@@ -79,13 +76,17 @@ struct points_scale {
 };
 
 struct row_memory {
+    int64_t row; /* one that exists */
+    bool is_there;
     float panel[PANEL]; /* its part of E H, or the sums that are pulled */
     /* of a sub-block: descent */
     float weight[MOST], error[MOST], now[MOST], code[MOST], best[MOST];
     points_scale scale;
     uint16_t d;
-    grid_step step; /* of a trial */
-    float gain;     /* of the best trial */
+    points_scale trial;
+    bool is_asked; /* the trial is none that was tried before */
+    grid_step step;
+    float gain; /* of the best trial */
     int best_number;
 };
 
@@ -97,8 +98,6 @@ template <apr_dtype D> struct block_memory {
 
 /* A row's place: sixteen threads, in two teams that search for it. */
 struct row_place {
-    int64_t row; /* one that exists */
-    bool is_there;
     int lane; /* of sixteen */
     row_memory *m;
 };
@@ -114,16 +113,19 @@ static __device__ __forceinline__ bool begin_rows(const points_args &a, block_me
         (&m.levels.level[0][0])[thread] = (&points_of<D>::in_memory()->level[0][0])[thread] / a.rows.grid.unit;
         (&m.levels.boundary[0][0])[thread] = (&points_of<D>::in_memory()->boundary[0][0])[thread] / a.rows.grid.unit;
     }
-    *place = {row < a.rows.n_rows ? row : a.rows.n_rows - 1, row < a.rows.n_rows, thread % HALF, &m.rows[warp][half]};
-    for (int c = place->lane; c < a.width; c += HALF) place->m->panel[c] = a.has_panel ? a.rows.panel[place->row * PANEL + c] : 0.0f;
-    *p = {&m.warps[warp], &m.levels, a.book, nullptr, thread % WARP, thread % WARP / POINTS, thread % POINTS};
+    *place = {thread % HALF, &m.rows[warp][half]};
+    place->m->row = row < a.rows.n_rows ? row : a.rows.n_rows - 1;
+    place->m->is_there = row < a.rows.n_rows;
+    for (int c = place->lane; c < a.width; c += HALF) place->m->panel[c] = a.has_panel ? a.rows.panel[place->m->row * PANEL + c] : 0.0f;
+    *p = {&m.warps[warp], &m.levels, a.book, nullptr, thread % WARP, thread % WARP / POINTS, thread % POINTS, 1};
+    for (int i = 0; i < p->value % points_of<D>::type().n_values; i++) p->power *= points_of<D>::type().n_levels;
     __syncthreads();
     return row - half < a.rows.n_rows;
 }
 
 /* ---- feedback ---- */
 
-template <apr_dtype D> static __global__ void __launch_bounds__(WARP *WARPS, at_once<D>()) k_round_points(points_args a)
+template <apr_dtype D> static __global__ void __launch_bounds__(WARP *WARPS, AT_ONCE) k_round_points(points_args a)
 {
     typedef block_memory<D> memory_of_block;
     __shared__ memory_of_block memory;
@@ -136,7 +138,7 @@ template <apr_dtype D> static __global__ void __launch_bounds__(WARP *WARPS, at_
     if (!begin_rows(a, memory, &p, &place)) return;
 #pragma unroll 1
     for (int begin = 0; begin < a.width; begin += POINTS) {
-        const int64_t k = a.first + begin, here = place.row * n + a.order[k] + p.value, sub = here / SUB, block = here / IQ_ELEMS;
+        const int64_t k = a.first + begin, here = place.m->row * n + a.order[k] + p.value, sub = here / SUB, block = here / IQ_ELEMS;
         const grid_step step = step_of(r.grid, r.d[block], r.dmin[block], r.scale[sub], r.min[sub]);
         const float weight = r.weight[here];
         float x = place.m->panel[begin + p.value];
@@ -144,24 +146,24 @@ template <apr_dtype D> static __global__ void __launch_bounds__(WARP *WARPS, at_
         p.metric = r.metrics + k / POINTS;
 #pragma unroll
         for (int j = 0; j < POINTS; j++) { /* T^-1 x; the diagonal of `solve` is 0, and what is above it */
-            const float x_j = of_team(p, x, j);
+            const float x_j = of_team(x, j);
             if (p.value > j) x -= __ldg(&p.metric->solve[p.value][j]) * x_j;
         }
         x += weight;
-        float code = nearest_points(p, x * step.inverse, r.min[sub], place.is_there && step.inverse != 0.0f);
+        float code = nearest_points(p, x * step.inverse, r.min[sub], place.m->is_there && step.inverse != 0.0f);
         if (step.inverse == 0.0f) code = (float)r.code[here];
         const float error = weight - value_of(step, code);
-        if (place.is_there && place.lane < POINTS) {
+        if (place.m->is_there && place.lane < POINTS) {
             r.code[here] = (int8_t)code;
             r.error[here] = error;
-            r.gathered[place.row * n + k + p.value] = error;
+            r.gathered[place.m->row * n + k + p.value] = error;
         }
         for (int c = begin + POINTS; c < a.width; c += HALF) {
             const bool is_inside = c + place.lane < a.width;
             const float *const from = a.matrix + k * n + a.first + (is_inside ? c + place.lane : c);
             float sum = place.m->panel[is_inside ? c + place.lane : c];
 #pragma unroll
-            for (int i = 0; i < POINTS; i++) sum += __ldg(from + i * n) * of_team(p, error, i);
+            for (int i = 0; i < POINTS; i++) sum += __ldg(from + i * n) * of_team(error, i);
             if (is_inside) place.m->panel[c + place.lane] = sum;
         }
         __syncwarp();
@@ -190,14 +192,14 @@ static __device__ __forceinline__ bool make_trial(const apr_cuda_grid &grid, poi
 /* Chooses all groups of a sub-block, one after another, each best given those before. Returns how much that lowers the error; codes are
  * left in the row's memory. */
 template <apr_dtype D>
-static __device__ __forceinline__ float try_points(const points_args &a, points_search<D> &p, const row_place &place, int begin, int shift,
-                                                   bool is_asked)
+static __device__ __forceinline__ float try_points(const points_args &a, points_search<D> &p, const row_place &place, int begin)
 {
     constexpr int SUB = points_of<D>::type().sub_elems;
     row_memory *const m = place.m;
     float gain = 0.0f;
 
-    for (int c = place.lane; c < SUB; c += HALF) m->now[c] = m->panel[begin + c];
+#pragma unroll
+    for (int e = 0; e < SUB; e += HALF) m->now[e + place.lane] = m->panel[begin + e + place.lane];
     __syncwarp();
 #pragma unroll 1
     for (int group = 0; group < SUB / POINTS; group++) {
@@ -207,22 +209,27 @@ static __device__ __forceinline__ float try_points(const points_args &a, points_
         float x = m->weight[c] - m->error[c];
 #pragma unroll
         for (int j = 0; j < POINTS; j++) x += __ldg(&p.metric->solve[p.value][j]) * m->now[group * POINTS + j];
-        float code = nearest_points(p, x * m->step.inverse, shift, is_asked && m->step.inverse != 0.0f);
+        float code = nearest_points(p, x * m->step.inverse, m->trial.shift, m->is_asked && m->step.inverse != 0.0f);
         if (m->step.inverse == 0.0f) code = m->code[c]; /* stays as it is */
         const float change = m->error[c] - (m->weight[c] - value_of(m->step, code));
         if (place.lane < POINTS) m->code[c] = code;
-        for (int j = place.lane; j < SUB; j += HALF) {
+#pragma unroll
+        for (int e = 0; e < SUB; e += HALF) {
+            const int j = e + place.lane;
             const float *const from = a.matrix + column * a.n + at + j;
             float now = m->now[j];
 #pragma unroll
-            for (int i = 0; i < POINTS; i++) now -= __ldg(from + i * a.n) * of_team(p, change, i);
+            for (int i = 0; i < POINTS; i++) now -= __ldg(from + i * a.n) * of_team(change, i);
             m->now[j] = now;
         }
         __syncwarp();
     }
     /* a change x of the values lowers the objective by x (2 g - H x), and H x is the decrease of g */
-    for (int c = place.lane; c < SUB; c += HALF)
+#pragma unroll
+    for (int e = 0; e < SUB; e += HALF) {
+        const int c = e + place.lane;
         gain += (m->error[c] - (m->weight[c] - value_of(m->step, m->code[c]))) * (m->panel[begin + c] + m->now[c]);
+    }
     return half_warp_sum(gain);
 }
 
@@ -232,41 +239,48 @@ static __device__ __forceinline__ void descend_sub_block(const points_args &a, p
 {
     constexpr int SUB = points_of<D>::type().sub_elems, SHIFTS = points_of<D>::type().signs == IQ_SHIFTED_SUBS ? 2 : 1;
     const apr_cuda_feedback_rows &r = a.rows;
-    const int64_t here = place.row * a.n + a.first + begin, sub = here / SUB;
     const int n_trials = a.rescale ? (2 * r.grid.scale_reach + 1) * SHIFTS : 1;
     row_memory *const m = place.m;
+    int64_t here = m->row * a.n + a.first + begin;
     points_scale to;
 
-    for (int c = place.lane; c < SUB; c += HALF) {
+#pragma unroll
+    for (int e = 0; e < SUB; e += HALF) {
+        const int c = e + place.lane;
         m->weight[c] = r.weight[here + c];
         m->error[c] = r.error[here + c];
         m->code[c] = (float)r.code[here + c];
     }
-    m->scale = {r.scale[sub], r.min[sub]};
+    m->scale = {r.scale[here / SUB], r.min[here / SUB]};
     m->d = r.d[here / IQ_ELEMS];
 #pragma unroll 1
     for (int number = 0; number < n_trials; number++) {
-        const bool is_asked = make_trial<D>(r.grid, m->scale, number, &to) && place.is_there;
+        m->is_asked = make_trial<D>(r.grid, m->scale, number, &to) && m->is_there;
+        m->trial = to;
         m->step = step_of(r.grid, m->d, 0, to.scale, 0);
-        const float gain = try_points(a, p, place, begin, to.shift, is_asked);
-        const bool is_best = number == 0 || (is_asked && gain > m->gain);
+        const float gain = try_points(a, p, place, begin);
+        const bool is_best = number == 0 || (m->is_asked && gain > m->gain);
         __syncwarp();
         if (is_best) {
             m->gain = gain;
             m->best_number = number;
-            for (int c = place.lane; c < SUB; c += HALF) m->best[c] = m->code[c];
+#pragma unroll
+            for (int e = 0; e < SUB; e += HALF) m->best[e + place.lane] = m->code[e + place.lane];
         }
         __syncwarp();
     }
     make_trial<D>(r.grid, m->scale, m->best_number, &to);
     const grid_step step = step_of(r.grid, m->d, 0, to.scale, 0);
-    const bool is_taken = place.is_there && m->gain > 0.0f;
-    for (int c = place.lane; c < SUB; c += HALF) {
+    const bool is_taken = m->is_there && m->gain > 0.0f;
+    here = m->row * a.n + a.first + begin; /* not kept in registers */
+#pragma unroll
+    for (int e = 0; e < SUB; e += HALF) {
+        const int c = e + place.lane;
         const float left = m->weight[c] - value_of(step, m->best[c]);
         m->now[c] = is_taken ? m->error[c] - left : 0.0f;
         if (is_taken) r.code[here + c] = (int8_t)m->best[c], r.error[here + c] = left;
     }
-    if (is_taken && place.lane == 0) r.scale[sub] = (int16_t)to.scale, r.min[sub] = (int16_t)to.shift;
+    if (is_taken && place.lane == 0) r.scale[here / SUB] = (int16_t)to.scale, r.min[here / SUB] = (int16_t)to.shift;
     __syncwarp();
 }
 
@@ -283,7 +297,7 @@ template <int SUB> static __device__ __forceinline__ void update_panel(const poi
     __syncwarp();
 }
 
-template <apr_dtype D> static __global__ void __launch_bounds__(WARP *WARPS, at_once<D>()) k_descend_points(points_args a)
+template <apr_dtype D> static __global__ void __launch_bounds__(WARP *WARPS, AT_ONCE) k_descend_points(points_args a)
 {
     typedef block_memory<D> memory_of_block;
     __shared__ memory_of_block memory;

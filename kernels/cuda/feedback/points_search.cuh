@@ -16,6 +16,7 @@
 
 enum { POINTS = 8, TEAMS = 4, POINTS_ROUNDS = 4, POINTS_SWEEPS = 2, WARP = 32 };
 static const unsigned WHOLE_WARP = 0xffffffffu;
+static const uint32_t NOT_FOUND = 0xffffffffu;
 
 /* In units of codes, in shared memory of the thread block. */
 struct points_levels {
@@ -29,9 +30,9 @@ template <apr_dtype D> struct points_memory {
     float c[TEAMS][POINTS], g[TEAMS][POINTS], sign[TEAMS][POINTS], wanted[TEAMS][POINTS];
     float s[POINTS][POINTS]; /* S of the groups, and one over its diagonal */
     float inverse[POINTS];
-    uint64_t best[WARP];       /* of each thread's points */
-    int first[TEAMS + 1];      /* thread of those that look at a team's list */
-    int list[TEAMS], n[TEAMS]; /* a team's list, in the book */
+    uint64_t best[WARP];            /* of each thread's points */
+    int first[TEAMS + 1];           /* thread of those that look at a team's list */
+    uint32_t list[TEAMS], n[TEAMS]; /* a team's list, in the book */
     int turn[TEAMS];
 };
 
@@ -41,7 +42,7 @@ template <apr_dtype D> struct points_search {
     const points_levels *levels;
     device_book book;
     const apr_cuda_points_metric *metric;
-    int thread, team, value;
+    int thread, team, value, power; /* power: what a level of the value counts in a cell */
 };
 
 /* A thread's value of a group that is being searched. g: of (u - c) S. */
@@ -68,10 +69,7 @@ template <int N, int FIRST> static __device__ __forceinline__ points_triangle<N>
 template <apr_dtype D> static __device__ constexpr bool has_signs(void) { return !has_shifts<D>(); }
 
 /* What thread `value` of the team has. */
-template <apr_dtype D, class T> static __device__ __forceinline__ T of_team(const points_search<D> &p, T v, int value)
-{
-    return __shfl_sync(WHOLE_WARP, v, POINTS * p.team + value);
-}
+template <class T> static __device__ __forceinline__ T of_team(T v, int value) { return __shfl_sync(WHOLE_WARP, v, value, POINTS); }
 
 static __device__ __forceinline__ float team_sum(float v)
 {
@@ -116,7 +114,7 @@ template <apr_dtype D> static __device__ __forceinline__ int nearest_level(const
 /* Moves the value of thread `from` by d, which only that thread need know. */
 template <apr_dtype D> static __device__ __forceinline__ void move_one(const points_search<D> &p, points_value *v, float d, int from)
 {
-    v->g -= of_team(p, d, from) * p.memory->s[from][p.value];
+    v->g -= of_team(d, from) * p.memory->s[from][p.value];
 }
 
 /* ---- lists ---- */
@@ -130,7 +128,7 @@ template <apr_dtype D> static __device__ __forceinline__ int share_lists(const p
     int steps = (all + WARP - 1) / WARP, mine = 0;
 
     for (; steps > 0; steps++) {
-        mine = (int)(((float)(n + steps - 1) + 0.5f) / (float)steps); /* of at most 2,048 points: exact */
+        mine = (int)__fdividef((float)(n + steps - 1) + 0.5f, (float)steps); /* rounded up; exact, of at most 2,048 points */
         int sum = mine + __shfl_xor_sync(WHOLE_WARP, mine, POINTS);
         sum += __shfl_xor_sync(WHOLE_WARP, sum, 2 * POINTS);
         if (sum <= WARP) break;
@@ -195,29 +193,32 @@ template <apr_dtype D, int FIRST> static __device__ __forceinline__ points_choic
     __syncwarp();
     if (team < TEAMS) {
         const points_triangle<N> s = load_triangle<N, FIRST>(p.memory->s);
-        const uint16_t *const points = p.book.list + p.memory->list[team];
-        const int n_points = p.memory->n[team], stride = p.memory->first[team + 1] - p.memory->first[team];
+        const uint16_t *const list = p.book.list;
+        const uint32_t stride = (uint32_t)(p.memory->first[team + 1] - p.memory->first[team]), first = p.memory->list[team],
+                       end = first + p.memory->n[team];
         const sign_turn turn = (sign_turn)p.memory->turn[team];
         float g[N], least = FLT_MAX;
-        int k = p.thread - p.memory->first[team], best = -1;
-        uint32_t word = __ldg(points + k);
+        uint32_t k = first + (uint32_t)(p.thread - p.memory->first[team]), best = NOT_FOUND, word = __ldg(list + k);
 #pragma unroll
         for (int i = 0; i < N; i++) g[i] = p.memory->g[team][FIRST + i];
 #pragma unroll 1
-        for (; k < n_points; k += stride) {
+        for (; k < end; k += stride) {
             const uint32_t now = word;
-            if (k + stride < n_points) word = __ldg(points + k + stride);
+            if (k + stride < end) word = __ldg(list + k + stride);
             const float change = change_of<D, N>(p.memory->at, team, now, s, g, turn);
-            if (change < least || k == 0) least = change, best = k;
+            if (change < least || k == first) least = change, best = k;
         }
         /* the first point of a list is taken whatever it is, until another one is better */
-        if (best >= 0) found = (uint64_t)(least == least ? ordered(least) : 0) << 32 | (uint32_t)best << 16 | __ldg(points + best);
+        if (best != NOT_FOUND)
+            found = (uint64_t)(least == least ? ordered(least) : 0) << 32 | (best - p.memory->list[team]) << 16 | __ldg(list + best);
     }
     p.memory->best[p.thread] = found;
     __syncwarp();
     found = ~(uint64_t)0;
-    for (int i = p.memory->first[p.team] + p.value; i < p.memory->first[p.team + 1]; i += POINTS) {
-        const uint64_t other = p.memory->best[i];
+    const int begin = p.memory->first[p.team] + p.value, end = p.memory->first[p.team + 1];
+#pragma unroll
+    for (int i = 0; i < WARP; i += POINTS) {
+        const uint64_t other = begin + i < end ? p.memory->best[begin + i] : ~(uint64_t)0;
         found = other < found ? other : found;
     }
     found = least_key<POINTS>(found);
@@ -242,19 +243,15 @@ template <apr_dtype D> static __device__ __forceinline__ uint32_t team_bits(cons
 template <apr_dtype D, int FIRST>
 static __device__ __forceinline__ points_part find_part(const points_search<D> &p, const points_value &v, int shift, bool is_asked)
 {
-    constexpr int N = points_of<D>::type().n_values, LEVELS = points_of<D>::type().n_levels;
+    constexpr int N = points_of<D>::type().n_values;
     const float x = v.c + v.g * p.memory->inverse[p.value];
     const bool is_minus = has_signs<D>() && x < 0.0f;
     int cell = nearest_level(p, shift, is_minus ? -x : x);
 
-#pragma unroll
-    for (int i = 1, power = 1; i < N; i++) {
-        power *= LEVELS;
-        if (p.value % N == i) cell *= power;
-    }
+    cell *= p.power;
 #pragma unroll
     for (int step = N / 2; step > 0; step /= 2) cell += __shfl_xor_sync(WHOLE_WARP, cell, step);
-    if (N < POINTS) cell = of_team(p, cell, FIRST);
+    if (N < POINTS) cell = of_team(cell, FIRST);
     points_part part = {is_minus ? -1.0f : 1.0f, 0, 0, false};
     if (is_asked) part.first = __ldg(p.book.first + cell), part.n = (int)(__ldg(p.book.first + cell + 1) - part.first);
     if (has_signs<D>()) part.is_odd = __popc(team_bits(p, is_minus) >> FIRST & ((1u << N) - 1)) & 1;
@@ -268,7 +265,7 @@ static __device__ __forceinline__ void fill_memory(const points_search<D> &p, co
 {
     constexpr int N = points_of<D>::type().n_values;
     const int i = p.value % N, begin = N == POINTS ? 0 : p.value / N * 4, end = N == POINTS ? points_of<D>::type().n_levels : begin + 4;
-    const float c = N == POINTS ? v.c : of_team(p, v.c, FIRST + i), its_sign = N == POINTS ? part.sign : of_team(p, part.sign, FIRST + i);
+    const float c = N == POINTS ? v.c : of_team(v.c, FIRST + i), its_sign = N == POINTS ? part.sign : of_team(part.sign, FIRST + i);
 
     for (int l = begin; l < end; l++) {
         const float value = its_sign * p.levels->level[shift][l];
@@ -278,8 +275,8 @@ static __device__ __forceinline__ void fill_memory(const points_search<D> &p, co
     p.memory->c[p.team][p.value] = v.c;
     p.memory->g[p.team][p.value] = v.g;
     p.memory->sign[p.team][p.value] = part.sign;
-    p.memory->list[p.team] = (int)part.first;
-    p.memory->n[p.team] = part.n;
+    p.memory->list[p.team] = part.first;
+    p.memory->n[p.team] = (uint32_t)part.n;
     p.memory->turn[p.team] = turn;
 }
 
@@ -289,10 +286,10 @@ static __device__ __forceinline__ float turn_one(const points_search<D> &p, cons
 {
     constexpr int N = points_of<D>::type().n_values;
     const float d = c - v.c;
-    float sd = of_team(p, d, FIRST) * p.memory->s[FIRST][p.value];
+    float sd = of_team(d, FIRST) * p.memory->s[FIRST][p.value];
 
 #pragma unroll
-    for (int i = 1; i < N; i++) sd += of_team(p, d, FIRST + i) * p.memory->s[FIRST + i][p.value];
+    for (int i = 1; i < N; i++) sd += of_team(d, FIRST + i) * p.memory->s[FIRST + i][p.value];
     const float price = 4.0f * c * ((v.g - sd) + p.memory->s[p.value][p.value] * c);
     const uint64_t cheapest = least_key<POINTS>(is_inside ? key_of(price, (uint32_t)p.value) : ~(uint64_t)0);
     const bool turns = turn == TURN_ONE || (turn == TURN_IF_BETTER && number_of_key(cheapest) < 0.0f);
@@ -339,7 +336,7 @@ template <apr_dtype D> static __device__ bool turn_pair(const points_search<D> &
 #pragma unroll
     for (int o = 1; o <= POINTS / 2; o++) { /* pairs half around are looked at twice */
         const int other = (p.value + o) % POINTS;
-        const float its_price = of_team(p, price, other), its_c = of_team(p, v->c, other), s = p.memory->s[other][p.value];
+        const float its_price = of_team(price, other), its_c = of_team(v->c, other), s = p.memory->s[other][p.value];
         const bool is_lower = p.value < other;
         const float both = price + its_price + 8.0f * s * (is_lower ? v->c : its_c) * (is_lower ? its_c : v->c);
         const uint32_t at = (uint32_t)(is_lower ? POINTS * p.value + other : POINTS * other + p.value);

@@ -151,6 +151,7 @@ static inline float __fmul_rn(float a, float b) { return a * b; }
 static inline float __fadd_rn(float a, float b) { return a + b; }
 static inline float __fsub_rn(float a, float b) { return a - b; }
 static inline float __fdiv_rn(float a, float b) { return a / b; }
+static inline float __fdividef(float a, float b) { return a / b; } /* nearly, there */
 /* What does not fit is the nearest int, and NaN is 0. */
 static inline int __float2int_rn(float f)
 {
