@@ -1,15 +1,8 @@
 /* sequences.c - how many sequences a session gets, and the options that depend on it. */
 #include "tools/engine/run/sequences.h"
 
+#include "formats/base/machine.h"
 #include "runtime/session/scheduler.h"
-
-#include <unistd.h>
-
-static uint64_t machine_bytes(void)
-{
-    const long n_pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
-    return n_pages > 0 && page > 0 ? (uint64_t)n_pages * (uint64_t)page : 0;
-}
 
 /* Rows of a step whose logits a device computes together. */
 enum { LOGITS_AT_ONCE = 64 };
@@ -21,7 +14,7 @@ apr_status apr_set_sequences(apr_session_options *o, const apr_model *model, int
     const bool has_device = o->cuda != NULL, split = has_device && apr_session_is_split(o);
     apr_session_options tried = *o;
 
-    if (tried.budget_bytes == 0) tried.budget_bytes = machine_bytes();
+    if (tried.budget_bytes == 0) tried.budget_bytes = apr_machine_bytes();
     for (int64_t n = asked > 0 ? asked : 16;; n /= 2) {
         apr_plan plan;
         /* a device computes a single sequence as one of many: answers do not depend on their number */

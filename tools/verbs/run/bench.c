@@ -2,6 +2,7 @@
 #include "tools/verbs/run/bench.h"
 
 #include "formats/base/clock.h"
+#include "formats/base/machine.h"
 #include "tools/cli/values.h"
 #include "tools/engine/bench/bench_concurrency.h"
 #include "tools/engine/bench/bench_stages.h"
@@ -17,7 +18,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 static apr_status refuse(const char *option, const char *text, apr_error *err)
 {
@@ -184,12 +184,10 @@ static apr_status choose_context(bench *b, const apr_model *model, apr_error *er
 /* Refuses what does not fit before the weights are made. */
 static apr_status check_host_memory(const bench *b, const apr_plan *plan, apr_error *err)
 {
-    const long n_pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+    const uint64_t n_bytes = apr_machine_bytes();
     char needs[APR_SMALL_TEXT], has[APR_SMALL_TEXT];
 
-    if (plan->judged != APR_ON_HOST || n_pages <= 0 || page <= 0) return APR_OK;
-    const uint64_t n_bytes = (uint64_t)n_pages * (uint64_t)page;
-    if (plan->host_bytes <= n_bytes) return APR_OK;
+    if (plan->judged != APR_ON_HOST || n_bytes == 0 || plan->host_bytes <= n_bytes) return APR_OK;
     return apr_fail(err, APR_E_MEMORY, "%s as %s needs %s, but this machine has %s", b->asked->synthetic, b->asked->dtype,
                     apr_size_text(needs, plan->host_bytes), apr_size_text(has, n_bytes));
 }
