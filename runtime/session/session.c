@@ -1,4 +1,5 @@
 /* session.c - evaluates tokens: of one sequence, or one step of several. Falls back to the host when a device fails. */
+#include "formats/base/threads.h"
 #include "kernels/topk.h"
 #include "runtime/session/heap.h"
 #include "runtime/session/session_internal.h"
@@ -73,6 +74,8 @@ static apr_status find_step_topk(apr_session *s, const apr_session_batch *b, apr
     const int64_t width = s->program.vocab_size;
 
     if (at->device == NULL) {
+        const double n_steps = (double)(b->n_rows * width) * APR_OPS_EXP;
+#pragma omp parallel for schedule(dynamic) num_threads(apr_threads(at->work.n_threads, b->n_rows, n_steps))
         for (int64_t r = 0; r < b->n_rows; r++) apr_topk_find(&topk[r], at->logits + r * width, width);
         return APR_OK;
     }
