@@ -330,8 +330,8 @@ equal x.apr want/x.apr
 
 # --- begun by an older build ---
 
-# tests/data/resume: folders that the build of commit c7d3665 had begun of the model family qwen3, when it was ended: its terms, journals, data,
-# and what error feedback keeps (the text and the sums). A change of any of these formats is seen here.
+# tests/data/resume: folders that the build of commit c7d3665 (e: the first whose text has format 2) had begun of the model family qwen3, when it
+# was ended: its terms, journals, data, and what error feedback keeps (the text and the sums). A change of any of these formats is seen here.
 mkdir older && cd older && make_family "$root/tests/data/families/qwen3" in >/dev/null || exit 2 # a GGUF has the folder's name in it
 while read -r name finish command <&3; do
     step="$name, begun by an older build"

@@ -6,7 +6,7 @@ aprquant --to q4_k_m data/tiny-qwen2 search.gguf >/dev/null
 own data/tiny-qwen2 own.gguf | grep '^  ldlq'
 awk -v a=$(mean search.gguf) -v b=$(mean own.gguf) 'BEGIN {print (b < 0.92 * a ? "closer" : "not closer: " a " -> " b)}'
 OMP_NUM_THREADS=1 own data/tiny-qwen2 again.gguf >/dev/null && cmp own.gguf again.gguf && echo 'one thread, the same bytes'
-own --dry-run data/tiny-qwen2 not.gguf | grep -oE 'calibrated with .*'
+own --dry-run data/tiny-qwen2 not.gguf | grep -oE 'calibrated with .*|a text of [0-9]+ windows at once'
 own data/tiny-qwen2 own.apr --json | grep -oE '"(own_text|calibration|tokens)":[^,]*' | head -n 3
 aprquant --to bf16 --allow-requantize own.apr own >/dev/null
 for f in own.gguf own.apr own; do aprconv show $f 2>/dev/null | grep -E 'quantize.calibration.(text|tokens)' | tr -s ' '; done

@@ -1,7 +1,7 @@
 /* runtime/session/session.h: several sequences in one session on a CUDA device. Each has the bits that it has alone, whatever the others
  * are, and they are right; the memory is the plan's.
  *
- * An argument names the test that is to be run alone. */
+ * Arguments name the tests that are to be run alone. */
 #include "kernels/cuda_loader.h"
 #include "runtime/session/session.h"
 #include "tests/support/program_model.h"
@@ -115,6 +115,30 @@ static void recurrent_and_latent_models_are_the_same_alone_and_among_others(void
     check("glm4_moe_lite", APR_F16, NULL);
 }
 
+/* --- texts that models write themselves --- */
+
+static void text_of_family(const sequence_check *c)
+{
+    check_own_text(c, 6, 9); /* one more than go together in one of the ways */
+    print_message("%s: one text\n", c->what);
+}
+
+static void texts_do_not_depend_on_how_many_windows_are_written_at_once(void **state)
+{
+    static const struct {
+        const char *architecture;
+        apr_dtype dtype;
+        void (*sizes)(apr_hparams *h);
+    } cases[] = {{"llama", APR_Q4_K, wide},     {"qwen3", APR_F16, wide},    {"gemma3_text", APR_BF16, wide},
+                 {"qwen3_moe", APR_Q4_K, wide}, {"qwen3_5", APR_Q8_0, NULL}, {"deepseek_v2", APR_Q8_0, NULL}};
+    sequence_check c = on_device();
+    (void)state;
+    c.kv_dtype = APR_F32;
+    c.of_family = text_of_family;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        assert_true(check_family(&c, cases[i].architecture, cases[i].dtype, cases[i].sizes) > 0);
+}
+
 /* --- one model in many ways --- */
 
 static void long_contexts_are_cut_in_the_same_way(void **state)
@@ -208,6 +232,7 @@ int main(int argc, char **argv)
     } tests[] = {
         {"memory", cmocka_unit_test(the_driver_reports_what_was_planned)}, /* first: what a process has loaded stays */
         {"dense", cmocka_unit_test(dense_models_are_the_same_alone_and_among_others)},
+        {"text", cmocka_unit_test(texts_do_not_depend_on_how_many_windows_are_written_at_once)},
         {"windows", cmocka_unit_test(models_with_windows_chunks_and_caps_are_the_same_alone_and_among_others)},
         {"mixtures", cmocka_unit_test(mixtures_are_the_same_alone_and_among_others)},
         {"recurrent", cmocka_unit_test(recurrent_and_latent_models_are_the_same_alone_and_among_others)},
@@ -225,7 +250,10 @@ int main(int argc, char **argv)
         printf("skipped: no device (%s)\n", err.text);
         return 77;
     }
-    for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)
-        if (argc < 2 || strcmp(argv[1], tests[i].name) == 0) chosen[n++] = tests[i].test;
+    for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) {
+        bool is_chosen = argc < 2;
+        for (int k = 1; k < argc; k++) is_chosen |= strcmp(argv[k], tests[i].name) == 0;
+        if (is_chosen) chosen[n++] = tests[i].test;
+    }
     return _cmocka_run_group_tests("sequences", chosen, n, NULL, NULL);
 }

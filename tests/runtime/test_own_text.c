@@ -1,7 +1,11 @@
 /* runtime/calibrate/own_text.h on the bundled model: what it writes is its own, and always the same. */
 #include "runtime/calibrate/own_text.h"
 
+#include "runtime/program/ability.h"
+#include "tests/support/fake_device.h"
 #include "tests/support/golden_model.h"
+#include "tests/support/sanitizer.h"
+#include "tests/support/sequence_check.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -11,7 +15,7 @@
 
 #include <cmocka.h>
 
-enum { WINDOW = 32, N_WINDOWS = 12, N_IDS = WINDOW * N_WINDOWS };
+enum { WINDOW = 32, LONG = 1024, N_WINDOWS = 12, N_IDS = WINDOW * N_WINDOWS };
 
 static golden bundled;
 
@@ -39,6 +43,17 @@ static apr_session *open_session(const apr_model *model, int64_t n_batch)
     options.n_ctx = WINDOW;
     options.n_batch = n_batch;
     if (apr_session_open(&session, model, &options, &err) != APR_OK) fail_msg("%s", err.text);
+    return session;
+}
+
+static apr_session *open_writer(const apr_model *model, int64_t n_windows, int64_t most)
+{
+    const apr_own_text how = {.n_windows = n_windows, .window = WINDOW};
+    apr_session *session = NULL;
+    apr_error err = {0};
+
+    if (apr_own_text_open(&session, &how, model, &apr_session_defaults, most, &err) != APR_OK) fail_msg("%s", err.text);
+    assert_int_equal(apr_session_n_sequences(session), most);
     return session;
 }
 
@@ -105,14 +120,12 @@ static void a_shorter_text_is_the_beginning_of_a_longer_one(void **state)
 /* What a run that is ended leaves. */
 typedef struct left_off {
     int64_t n_windows, end_at;
-    uint64_t state;
 } left_off;
 
-static apr_status leave_off(void *user, int64_t n_windows, uint64_t state, apr_error *err)
+static apr_status leave_off(void *user, int64_t n_windows, apr_error *err)
 {
     left_off *const left = user;
     left->n_windows = n_windows;
-    left->state = state;
     return n_windows == left->end_at ? apr_fail(err, APR_E_IO, "ended") : APR_OK;
 }
 
@@ -120,21 +133,154 @@ static void a_text_that_was_ended_goes_on_as_if_it_had_not_been(void **state)
 {
     (void)state;
     static int32_t all[N_IDS], parts[N_IDS];
-    apr_session *const session = open_session(&bundled.model, WINDOW);
-    left_off left = {.end_at = 5};
-    apr_own_text how = {.n_windows = N_WINDOWS, .window = WINDOW, .seed = 3, .on_window = leave_off, .user = &left};
+    apr_session *const session = open_session(&bundled.model, WINDOW), *const four = open_writer(&bundled.model, N_WINDOWS, 4);
+    left_off left = {.end_at = 8};
+    apr_own_text how = {.n_windows = N_WINDOWS, .window = WINDOW, .seed = 3, .on_windows = leave_off, .user = &left};
     apr_error err = {0};
 
-    assert_int_equal(apr_own_text_write(&how, session, parts, &err), APR_E_IO);
-    assert_int_equal(left.n_windows, 5);
-    memset(parts + 5 * WINDOW, 0, sizeof parts - 5 * WINDOW * sizeof *parts);
-    how.n_before = left.n_windows;
-    how.state = left.state;
-    write_ids(session, how, parts);
+    assert_int_equal(apr_own_text_write(&how, four, parts, &err), APR_E_IO); /* after the second four */
+    assert_int_equal(left.n_windows, 8);
+    memset(parts + 8 * WINDOW, 0, sizeof parts - 8 * WINDOW * sizeof *parts);
+    how.n_before = 8;
+    left.end_at = 9;
+    assert_int_equal(apr_own_text_write(&how, session, parts, &err), APR_E_IO); /* one by one */
+    assert_int_equal(left.n_windows, 9);
+    how.n_before = 9;
+    left.end_at = 0;
+    write_ids(four, how, parts);
     assert_int_equal(left.n_windows, N_WINDOWS);
     write_ids(session, (apr_own_text){.n_windows = N_WINDOWS, .window = WINDOW, .seed = 3}, all);
     assert_memory_equal(all, parts, sizeof all);
     apr_session_close(session);
+    apr_session_close(four);
+}
+
+/* --- many windows at once --- */
+
+static sequence_check place_of(bool is_device)
+{
+    return (sequence_check){.kv_dtype = APR_F32, .counts_memory = true, .cuda = is_device ? fake_device() : NULL};
+}
+
+static void the_bundled_model_writes_one_text_however_many_windows_at_once(void **state)
+{
+    (void)state;
+    for (int on_device = 0; on_device < 2; on_device++) {
+        sequence_check c = place_of(on_device);
+        c.model = &bundled.model;
+        c.what = "tiny-qwen2";
+        check_own_text(&c, CHECK_PIECE + 3, on_device ? 9 : 32);
+    }
+}
+
+/* Over a page's end, alone and three at once; few tokens, also 8 and 32 at once. */
+static void over_a_page(const sequence_check *c) { check_own_text(c, CHECK_PIECE + 3, 3); }
+static void short_ones(const sequence_check *c) { check_own_text(c, 20, 32); }
+
+/* Keys and values, windows, recurrent states, mixtures: every family, a layer of each kind; on a device every third. */
+static void every_family_writes_one_text_however_many_windows_at_once(void **state)
+{
+    int n_families[2] = {0};
+    (void)state;
+    for (size_t i = 0; i < apr_n_families; i++) {
+        if (apr_family_ability(apr_families[i], &apr_ref_backend) != APR_ABLE_RUN) continue;
+        for (int on_device = 0; on_device < 2; on_device++) {
+            sequence_check c = place_of(on_device);
+            c.of_family = over_a_page;
+            if (i % (APR_HAS_SANITIZER ? 6 : 2 * on_device + 1) == 0)
+                n_families[on_device] += check_family(&c, apr_families[i]->types[0].name, APR_F32, NULL) > 0;
+        }
+    }
+    assert_true(n_families[0] >= (APR_HAS_SANITIZER ? 5 : 30) && n_families[1] >= (APR_HAS_SANITIZER ? 5 : 10));
+}
+
+static void kinds_of_states_and_mixtures_write_one_text_32_windows_at_once(void **state)
+{
+    static const char *const architectures[] = {"llama", "gemma3_text", "qwen3_moe", "qwen3_5", "deepseek_v2"};
+    (void)state;
+    for (size_t i = 0; i < sizeof architectures / sizeof *architectures; i++)
+        for (int on_device = 0; on_device < 2; on_device++) {
+            sequence_check c = place_of(on_device);
+            c.of_family = short_ones;
+            assert_true(check_family(&c, architectures[i], on_device || i % 2 == 0 ? APR_F32 : APR_Q8_0, NULL) > 0);
+        }
+}
+
+static apr_own_text_plan plan_of(const apr_session_options *options, int64_t n_windows, int64_t window)
+{
+    const apr_own_text how = {.n_windows = n_windows, .window = window};
+    apr_own_text_plan plan;
+    apr_error err = {0};
+    if (apr_own_text_forecast(&plan, &how, &bundled.model, options, 0, &err) != APR_OK) fail_msg("%s", err.text);
+    return plan;
+}
+
+static int64_t opened_with(const apr_session_options *options, int64_t n_windows, int64_t window)
+{
+    const apr_own_text how = {.n_windows = n_windows, .window = window};
+    apr_session *session;
+    apr_error err = {0};
+    if (apr_own_text_open(&session, &how, &bundled.model, options, 0, &err) != APR_OK) fail_msg("%s", err.text);
+    const int64_t n = apr_session_n_sequences(session);
+    const apr_own_text_plan plan = plan_of(options, n_windows, window);
+    if (options->cuda == NULL && plan.n_at_once == n) { /* what was planned is what is allocated */
+        const apr_session_memory memory = apr_session_check_memory(session);
+        assert_int_equal(plan.host_bytes, memory.planned - memory.tables);
+    }
+    apr_session_close(session);
+    return n;
+}
+
+static void as_many_windows_at_once_as_fit(void **state)
+{
+    apr_session_options options = apr_session_defaults;
+    (void)state;
+    assert_int_equal(plan_of(&options, 100, WINDOW).n_at_once, 8); /* 13 times */
+    assert_int_equal(plan_of(&options, 10, WINDOW).n_at_once, 5);  /* twice, not eight and two */
+    assert_int_equal(plan_of(&options, 3, WINDOW).n_at_once, 3);
+    assert_int_equal(opened_with(&options, 8, WINDOW), 8);
+    const apr_own_text_plan eight = plan_of(&options, 8, WINDOW);
+    uint64_t weights = 0;
+    for (size_t i = 0; i < bundled.model.n_tensors; i++) weights += bundled.model.tensors[i].n_bytes;
+    options.budget_bytes = weights + eight.host_bytes - 1; /* weights are mapped, and rounded up */
+    const apr_own_text_plan fewer = plan_of(&options, 8, WINDOW);
+    assert_true(fewer.fits && fewer.n_at_once < 8 && fewer.host_bytes < eight.host_bytes);
+    assert_int_equal(opened_with(&options, 8, WINDOW), fewer.n_at_once);
+    options.budget_bytes = 1; /* one is never refused */
+    assert_int_equal(plan_of(&options, 8, WINDOW).n_at_once, 1);
+    assert_int_equal(opened_with(&options, 8, WINDOW), 1);
+}
+
+/* Less and less of it is free; what a driver says before a context is there, and after. */
+static void as_many_windows_at_once_as_fit_on_a_device(void **state)
+{
+    const uint64_t mib = 1 << 20;
+    apr_session_options options = apr_session_defaults;
+    apr_cuda_facts facts;
+    int64_t n_before = 32;
+    int n_seen = 0;
+    (void)state;
+    options.cuda = fake_device();
+    assert_int_equal(options.cuda->facts(0, &facts, NULL), APR_OK);
+    options.headroom_bytes = facts.total_bytes - 1024 * mib;
+    assert_int_equal(plan_of(&options, 64, LONG).n_at_once, 32);
+    assert_int_equal(opened_with(&options, 64, LONG), 32);
+    assert_true(plan_of(&options, 64, LONG).device_bytes > fake_device_bytes() && fake_device_bytes() > 0); /* and a driver's share */
+    for (;; options.headroom_bytes += mib) {
+        const apr_own_text_plan plan = plan_of(&options, 64, LONG);
+        if (!plan.fits) break;
+        assert_true(plan.n_at_once <= n_before);
+        if (plan.n_at_once < n_before) assert_int_equal(opened_with(&options, 64, LONG), plan.n_at_once > 1 ? plan.n_at_once : 2);
+        n_seen += plan.n_at_once < n_before;
+        n_before = plan.n_at_once;
+    }
+    assert_true(n_seen > 2);
+    options.headroom_bytes = 0;
+    const uint64_t planned = plan_of(&options, 64, LONG).device_bytes;
+    fake_device_has_memory(planned - mib); /* the rest was taken since */
+    const int64_t fewer = opened_with(&options, 64, LONG);
+    fake_device_has_memory(facts.total_bytes);
+    assert_true(fewer > 2 && fewer < 32);
 }
 
 /* Ids out of a hat surprise the model by the logarithm of its vocabulary and more; its own ones by what it is uncertain of. */
@@ -216,6 +362,11 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_seed_gives_one_text_and_another_seed_another),
         cmocka_unit_test(a_text_that_was_ended_goes_on_as_if_it_had_not_been),
+        cmocka_unit_test(the_bundled_model_writes_one_text_however_many_windows_at_once),
+        cmocka_unit_test(every_family_writes_one_text_however_many_windows_at_once),
+        cmocka_unit_test(kinds_of_states_and_mixtures_write_one_text_32_windows_at_once),
+        cmocka_unit_test(as_many_windows_at_once_as_fit),
+        cmocka_unit_test(as_many_windows_at_once_as_fit_on_a_device),
         cmocka_unit_test(a_shorter_text_is_the_beginning_of_a_longer_one),
         cmocka_unit_test(what_it_writes_is_what_it_expects),
         cmocka_unit_test(windows_begin_with_the_begin_token_where_it_is_asked_for),

@@ -1,6 +1,7 @@
 /* sequence_check.c - sequences alone and among others. */
 #include "tests/support/sequence_check.h"
 
+#include "runtime/calibrate/own_text.h"
 #include "tests/support/program_model.h"
 
 #include <math.h>
@@ -245,6 +246,36 @@ void check_sharing(const sequence_check *c, bool anywhere)
     free(own);
 }
 
+void check_own_text(const sequence_check *c, int64_t window, int64_t n_windows)
+{
+    static const int64_t at_once[] = {1, 3, 8, 32};
+    int32_t *const first = calloc((size_t)(n_windows * window), sizeof *first), *const ids =
+                                                                                    calloc((size_t)(n_windows * window), sizeof *ids);
+    const apr_own_text how = {.window = window, .n_windows = n_windows, .seed = 7};
+    apr_session_options options = apr_session_defaults;
+    apr_error err = {0};
+
+    assert_true(first != NULL && ids != NULL);
+    options.kv_dtype = c->kv_dtype;
+    options.n_threads = 2;
+    options.backend = c->backend;
+    options.cuda = c->cuda;
+    for (size_t i = 0; i < sizeof at_once / sizeof *at_once && (i == 0 || at_once[i - 1] < n_windows); i++) {
+        int32_t *const to = i == 0 ? first : ids;
+        apr_session *s = NULL;
+        if (apr_own_text_open(&s, &how, c->model, &options, at_once[i], &err) != APR_OK) fail_msg("%s: %s", c->what, err.text);
+        if (apr_own_text_write(&how, s, to, &err) != APR_OK) fail_msg("%s: %s", c->what, err.text);
+        if (c->counts_memory) check_memory(c, s);
+        apr_session_close(s);
+        for (int64_t k = 0; k < n_windows * window; k++)
+            if (to[k] != first[k])
+                fail_msg("%s: with %lld windows at once token %lld of window %lld is %d, alone %d", c->what, (long long)at_once[i],
+                         (long long)(k % window), (long long)(k / window), to[k], first[k]);
+    }
+    free(first);
+    free(ids);
+}
+
 int check_family(const sequence_check *c, const char *architecture, apr_dtype dtype, void (*sizes)(apr_hparams *h))
 {
     int n = 0;
@@ -263,7 +294,8 @@ int check_family(const sequence_check *c, const char *architecture, apr_dtype dt
             sequence_check own = *c;
             own.model = &m.model;
             own.what = what;
-            check_sequences(&own, (mixer + ffn) % 2 == 0 ? 1 : 7); /* in one order or another */
+            if (own.of_family != NULL) own.of_family(&own);
+            else check_sequences(&own, (mixer + ffn) % 2 == 0 ? 1 : 7); /* in one order or another */
             program_model_close(&m);
             n++;
         }

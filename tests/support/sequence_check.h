@@ -15,7 +15,8 @@ typedef struct sequence_check {
     int64_t stretch;            /* prompts are 1 to 127 tokens, times this; 0: once */
     apr_dtype kv_dtype;
     bool is_exact;
-    bool counts_memory; /* it is held against the plan */
+    bool counts_memory;                                /* it is held against the plan */
+    void (*of_family)(const struct sequence_check *c); /* for check_family; NULL: check_sequences */
 } sequence_check;
 
 int32_t check_id(const apr_model *model, int64_t sequence, int64_t position);
@@ -42,6 +43,9 @@ double check_distance(const sequence_check *c, const sequence_check *reference);
 
 /* A common prefix of two is shared, in the same memory; anywhere: not only at the position of the first. */
 void check_sharing(const sequence_check *c, bool anywhere);
+
+/* The text that the model writes itself is the same for 1, 3, 8 and 32 windows at once. */
+void check_own_text(const sequence_check *c, int64_t window, int64_t n_windows);
 
 /* check_sequences of each way to mix tokens, and each feed-forward, of a family, a layer each; answers how many there were. `sizes` NULL:
  * those of program_model_sizes. */

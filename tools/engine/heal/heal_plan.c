@@ -1,6 +1,7 @@
 /* heal_plan.c - see heal_plan.h. */
 #include "tools/engine/heal/heal_plan.h"
 
+#include "formats/base/machine.h"
 #include "quant/heal/latents.h"
 #include "runtime/check/compare.h"
 #include "runtime/train/train_device.h"
@@ -8,7 +9,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 static void add_line_of(apr_heal_plan *plan, apr_train_line line)
 {
@@ -21,10 +21,18 @@ static void add_line(apr_heal_plan *plan, const char *key, const char *what, uin
     add_line_of(plan, (apr_train_line){key, what, bytes, false});
 }
 
+static uint64_t source_bytes(const apr_conversion *c)
+{
+    uint64_t bytes = 0;
+
+    for (size_t i = 0; i < c->source->n_tensors; i++) bytes += c->source->tensors[i].n_bytes;
+    return bytes;
+}
+
 /* Latents and best blocks of all tensors of the output that can be trained. */
 static void add_tensors(apr_heal_plan *plan, const apr_conversion *c)
 {
-    uint64_t latents = 0, best = 0, stored = 0, source = 0;
+    uint64_t latents = 0, best = 0, stored = 0;
 
     for (size_t i = 0; i < c->layout.n_tensors; i++) {
         const apr_tensor *const t = &c->layout.tensors[i];
@@ -34,8 +42,7 @@ static void add_tensors(apr_heal_plan *plan, const apr_conversion *c)
         latents += apr_latents_bytes(t->dtype, apr_tensor_elems(t));
         best += t->n_bytes;
     }
-    for (size_t i = 0; i < c->source->n_tensors; i++) source += c->source->tensors[i].n_bytes;
-    add_line(plan, "heal.source", "the source, mapped", source);
+    add_line(plan, "heal.source", "the source, mapped", source_bytes(c));
     add_line(plan, "heal.file", "the quantized file, mapped", stored);
     add_line(plan, "heal.latents", "latents, with means and squares of gradients", latents);
     add_line(plan, "heal.best", "the best blocks", best);
@@ -89,8 +96,35 @@ static apr_status add_passes(apr_heal_plan *plan, const apr_heal_needs *needs, a
     return APR_OK;
 }
 
-/* What sessions allocate besides their weights, which are in the files. */
-static apr_status add_sessions(apr_heal_plan *plan, const apr_heal_needs *needs, apr_error *err)
+/* On a GPU, if one window fits there. On the host in what `tensors` leave, except the source: the writing session counts it as well. */
+static apr_status plan_writer(apr_heal_plan *plan, const apr_heal_needs *needs, uint64_t tensors, apr_error *err)
+{
+    const uint64_t has = apr_machine_bytes(), held = tensors - source_bytes(needs->conversion);
+    apr_session_options options = needs->writer;
+
+    if (needs->text == NULL) return APR_OK;
+    options.budget_bytes = has > held ? has - held : 1;
+    APR_TRY(apr_own_text_forecast(&plan->writer, needs->text, needs->source, &options, 0, err));
+    plan->writes_on_device = options.cuda != NULL && plan->writer.fits;
+    if (options.cuda == NULL || plan->writer.fits) return APR_OK;
+    options.cuda = NULL;
+    return apr_own_text_forecast(&plan->writer, needs->text, needs->source, &options, 0, err);
+}
+
+/* What the writing session takes in addition to what comes later: it is closed before passes and judges take their memory. */
+static void add_writer(apr_heal_plan *plan, const apr_heal_needs *needs, uint64_t tensors)
+{
+    static const char what[] = "more, while the source writes text";
+    const uint64_t host = plan->writer.host_bytes, host_later = plan->bytes - tensors;
+
+    add_line(plan, "heal.writer", what, host > host_later ? host - host_later : 0);
+    if (!plan->writes_on_device) return;
+    const uint64_t device = plan->writer.device_bytes, device_later = plan->device_bytes - needs->student.device->line.bytes;
+    add_line_of(plan, (apr_train_line){"heal.writer_device", what, device > device_later ? device - device_later : 0, true});
+}
+
+/* What judging sessions allocate besides their weights, which are in the files. */
+static apr_status add_judges(apr_heal_plan *plan, const apr_heal_needs *needs, apr_error *err)
 {
     const int64_t vocab_size = apr_train_program(needs->teacher)->vocab_size;
     uint64_t bytes = 0;
@@ -99,10 +133,6 @@ static apr_status add_sessions(apr_heal_plan *plan, const apr_heal_needs *needs,
     APR_TRY(apr_session_forecast(&session, needs->source, &needs->session, err));
     for (size_t i = 0; i < session.n_lines; i++) bytes += session.lines[i].id >= APR_LINE_CONTEXT ? session.lines[i].bytes : 0;
     apr_plan_close(&session);
-    if (needs->student.device != NULL) {
-        add_line(plan, "heal.writer", "a session to write text with", bytes);
-        return APR_OK;
-    }
     add_line(plan, "heal.judge", "two sessions to judge with", 2 * bytes);
     add_line(plan, "heal.logits", "logits of the source while judging", apr_compare_bytes(vocab_size, needs->session.n_ctx, 0));
     return APR_OK;
@@ -110,11 +140,10 @@ static apr_status add_sessions(apr_heal_plan *plan, const apr_heal_needs *needs,
 
 static apr_status refuse_memory(const apr_heal_plan *plan, apr_error *err)
 {
-    const long n_pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
-    const uint64_t has = n_pages > 0 && page > 0 ? (uint64_t)n_pages * (uint64_t)page : UINT64_MAX, mib = 1 << 20;
+    const uint64_t has = apr_machine_bytes(), mib = 1 << 20;
     char lines[640] = "";
 
-    if (plan->bytes <= has) return APR_OK;
+    if (has == 0 || plan->bytes <= has) return APR_OK;
     for (size_t i = 0, n = 0; i < plan->n_lines && n < sizeof lines; i++)
         n += (size_t)snprintf(lines + n, sizeof lines - n, "%s%s %" PRIu64, i > 0 ? ", " : "", plan->lines[i].what,
                               plan->lines[i].bytes / mib);
@@ -126,8 +155,11 @@ apr_status apr_heal_plan_make(apr_heal_plan *plan, const apr_heal_needs *needs, 
 {
     *plan = (apr_heal_plan){0};
     add_tensors(plan, needs->conversion);
+    const uint64_t tensors = plan->bytes;
+    APR_TRY(plan_writer(plan, needs, tensors, err));
     APR_TRY(add_passes(plan, needs, err));
-    APR_TRY(add_sessions(plan, needs, err));
+    if (needs->student.device == NULL) APR_TRY(add_judges(plan, needs, err));
+    add_writer(plan, needs, tensors);
     APR_TRY(refuse_memory(plan, err));
     if (needs->student.device == NULL) return APR_OK;
     return apr_train_device_check(needs->student.device, plan->device_bytes - needs->student.device->line.bytes, "--heal",

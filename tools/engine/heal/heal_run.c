@@ -52,7 +52,8 @@ struct apr_heal_run {
     apr_tokenizer *tokenizer;
     apr_mixed_text text;
     apr_text_windows judge, measured; /* measured: windows of the training text, before and after */
-    apr_session *reference;           /* runs the source; with a device only while texts are written */
+    apr_session *writer;              /* runs the source while texts are written */
+    apr_session *reference;           /* runs the source to judge; with a device passes do */
     apr_train_device *device;         /* of both passes; NULL: the host */
     bool keeps_weights;               /* both models' weights stay on the device */
     apr_train *teacher, *student;
@@ -69,6 +70,8 @@ struct apr_heal_run {
     uint64_t inode_before;
 };
 
+static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+
 const apr_heal_request *apr_heal_run_request(const apr_heal_run *run) { return &run->request; }
 const apr_heal_plan *apr_heal_run_plan(const apr_heal_run *run) { return &run->plan; }
 const apr_heal_figures *apr_heal_run_figures(const apr_heal_run *run) { return &run->figures; }
@@ -80,6 +83,16 @@ static apr_session_options session_options(const apr_heal_run *run)
     options.n_ctx = options.n_batch = run->request.window;
     options.n_logits = run->request.window < 64 ? run->request.window : 64;
     options.kv_dtype = APR_F32;
+    return options;
+}
+
+/* On the GPU, if there is one. */
+static apr_session_options writer_options(const apr_heal_run *run)
+{
+    apr_session_options options = session_options(run);
+
+    if (run->device != NULL) options.cuda = run->device->cuda;
+    options.ordinal = run->request.ordinal;
     return options;
 }
 
@@ -152,21 +165,40 @@ static apr_status open_session(const apr_heal_run *run, apr_session **session, c
     return apr_session_open(session, model, &options, err);
 }
 
-static apr_status write_text(apr_heal_run *run, uint64_t seed, int64_t n_tokens, apr_text_windows *to, apr_error *err)
+/* Tokens of the model's own text to train on; at most JUDGE_TOKENS of them to judge on. */
+static int64_t own_tokens(const apr_feedback_run *f)
+{
+    return f->request.n_tokens > 0 && f->request.n_tokens < APR_OWN_TOKENS ? f->request.n_tokens : APR_OWN_TOKENS;
+}
+
+/* Tokens of the longest text that the source writes here; 0: of none. */
+static int64_t tokens_to_write(const apr_heal_run *run)
+{
+    const int64_t n_own = own_tokens(run->feedback);
+    if (run->feedback->request.calibration != NULL) return n_own;
+    return run->request.judge == NULL ? smaller(n_own, JUDGE_TOKENS) : 0;
+}
+
+static apr_own_text text_to_write(const apr_heal_run *run, uint64_t seed, int64_t n_tokens)
 {
     const int32_t begin = apr_begin_token(&run->source.vocab);
-    const apr_progress progress = apr_listener_begin(run->listener);
-    const apr_own_text how = {.window = run->request.window,
-                              .n_windows = n_tokens / run->request.window,
-                              .n_tokens_known = (int64_t)run->source.vocab.n_tokens,
-                              .seed = seed,
-                              .has_begin = begin >= 0,
-                              .begin = begin,
-                              .progress = &progress};
+    return (apr_own_text){.window = run->request.window,
+                          .n_windows = n_tokens / run->request.window,
+                          .n_tokens_known = (int64_t)run->source.vocab.n_tokens,
+                          .seed = seed,
+                          .has_begin = begin >= 0,
+                          .begin = begin};
+}
 
+static apr_status write_text(apr_heal_run *run, uint64_t seed, int64_t n_tokens, apr_text_windows *to, apr_error *err)
+{
+    const apr_progress progress = apr_listener_begin(run->listener);
+    apr_own_text how = text_to_write(run, seed, n_tokens);
+
+    how.progress = &progress;
     to->n_windows = how.n_windows;
     to->ids = malloc((size_t)(how.n_windows * how.window) * sizeof *to->ids + 1);
-    const apr_status status = to->ids != NULL ? apr_own_text_write(&how, run->reference, to->ids, err) : no_memory(err);
+    const apr_status status = to->ids != NULL ? apr_own_text_write(&how, run->writer, to->ids, err) : no_memory(err);
     apr_listener_end(run->listener);
     return status;
 }
@@ -176,14 +208,14 @@ static apr_status take_texts(apr_heal_run *run, apr_error *err)
 {
     const apr_feedback_run *const f = run->feedback;
     const bool is_own = f->request.calibration == NULL;
-    const int64_t n_own = f->request.n_tokens > 0 && f->request.n_tokens < APR_OWN_TOKENS ? f->request.n_tokens : APR_OWN_TOKENS;
+    const int64_t n_own = own_tokens(f);
     apr_text_windows *const text = &run->text.texts[TEXT], *const own = &run->text.texts[OWN];
 
     if (run->request.text != NULL) APR_TRY(read_heal_text(run, text, err));
     else if (!is_own) APR_TRY(take_windows(run, f->ids, f->n_ids, text, err));
     APR_TRY(is_own ? take_windows(run, f->ids, f->n_ids, own, err) : write_text(run, TEXT_SEED, n_own, own, err));
     if (run->request.judge != NULL) return APR_OK;
-    return write_text(run, JUDGE_SEED, n_own < JUDGE_TOKENS ? n_own : JUDGE_TOKENS, &run->judge, err);
+    return write_text(run, JUDGE_SEED, smaller(n_own, JUDGE_TOKENS), &run->judge, err);
 }
 
 /* When the texts are complete. */
@@ -224,7 +256,14 @@ static apr_status make_plan(apr_heal_run *run, apr_error *err)
 {
     for (run->keeps_weights = run->device != NULL;; run->keeps_weights = false) {
         apr_status status = open_pass(run, &run->teacher, &run->source, true, err);
-        const apr_heal_needs needs = {run->conversion, &run->source, run->teacher, pass_options(run, false), session_options(run)};
+        const apr_own_text text = text_to_write(run, TEXT_SEED, tokens_to_write(run));
+        const apr_heal_needs needs = {.conversion = run->conversion,
+                                      .source = &run->source,
+                                      .teacher = run->teacher,
+                                      .student = pass_options(run, false),
+                                      .session = session_options(run),
+                                      .text = text.n_windows > 0 ? &text : NULL,
+                                      .writer = writer_options(run)};
         if (status == APR_OK) status = apr_heal_plan_make(&run->plan, &needs, err);
         if (status != APR_E_MEMORY || !run->keeps_weights) return status;
         apr_train_close(run->teacher);
@@ -288,6 +327,7 @@ void apr_heal_run_close(apr_heal_run *run)
     if (run == NULL) return;
     apr_worker_close(run->updater);
     close_file(run);
+    apr_session_close(run->writer);
     apr_session_close(run->reference);
     apr_train_close(run->teacher);
     apr_train_device_close(run->device); /* after both passes */
@@ -812,18 +852,33 @@ static apr_status refuse_number(apr_heal_run *run, const char *out, const apr_er
     return APR_OK;
 }
 
-/* On a GPU the source writes text there, before the passes take their memory; on the host if it does not fit. */
-static apr_status take_texts_there(apr_heal_run *run, apr_error *err)
+/* With as many windows at once as were planned, or fewer if memory was taken by others since. A text that does not fit on a GPU any more is
+ * written on the host. */
+static apr_status open_writer(apr_heal_run *run, apr_error *err)
 {
-    apr_session_options options = session_options(run);
+    const apr_own_text how = text_to_write(run, TEXT_SEED, tokens_to_write(run));
+    const int64_t most = run->plan.writer.n_at_once;
+    apr_session_options options = writer_options(run);
+    apr_error own = {0};
 
-    options.cuda = run->device->cuda;
-    options.ordinal = run->request.ordinal;
-    apr_status status = apr_session_open(&run->reference, &run->source, &options, err);
-    if (status == APR_E_MEMORY) status = open_session(run, &run->reference, &run->source, err);
+    if (how.n_windows == 0) return APR_OK;
+    if (!run->plan.writes_on_device) options.cuda = NULL;
+    apr_status status = apr_own_text_open(&run->writer, &how, &run->source, &options, most, &own);
+    if (status == APR_E_MEMORY && options.cuda != NULL) {
+        options.cuda = NULL;
+        status = apr_own_text_open(&run->writer, &how, &run->source, &options, most, &own);
+    }
+    return status == APR_OK ? APR_OK : apr_fail(err, status, "%s", own.text);
+}
+
+/* Before passes and judges take their memory. */
+static apr_status write_texts(apr_heal_run *run, apr_error *err)
+{
+    apr_status status = open_writer(run, err);
+
     if (status == APR_OK) status = take_texts(run, err);
-    apr_session_close(run->reference);
-    run->reference = NULL;
+    apr_session_close(run->writer);
+    run->writer = NULL;
     return status;
 }
 
@@ -841,12 +896,12 @@ static apr_status in_stage(apr_heal_run *run, apr_status (*work)(apr_heal_run *r
 static apr_status prepare(apr_heal_run *run, const char *out, apr_error *err)
 {
     if (run->file.n_tensors == 0) APR_TRY(in_stage(run, open_file, out, err));
-    if (run->device == NULL) APR_TRY(open_session(run, &run->reference, &run->source, err));
     if (run->before == NULL) {
-        APR_TRY(run->device != NULL ? take_texts_there(run, err) : take_texts(run, err));
+        APR_TRY(write_texts(run, err));
         APR_TRY(order_windows(run, err));
         if (run->request.is_kept) APR_TRY(keep(run, out, err)); /* they need not be written again */
     }
+    if (run->device == NULL) APR_TRY(open_session(run, &run->reference, &run->source, err));
     return run->n_done == 0 ? in_stage(run, measure_first, out, err) : APR_OK;
 }
 

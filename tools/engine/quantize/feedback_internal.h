@@ -4,6 +4,7 @@
 
 #include "quant/feedback/feedback_device.h"
 #include "runtime/calibrate/loss_weights.h"
+#include "runtime/calibrate/own_text.h"
 #include "tools/engine/quantize/feedback_links.h"
 #include "tools/engine/quantize/feedback_run.h"
 
@@ -27,9 +28,10 @@ struct apr_feedback_run {
     struct apr_tokenizer *tokenizer;
     apr_session *session;
     int32_t *ids;
-    int64_t n_ids;        /* whole windows */
-    uint32_t text_crc;    /* of the text, or of the token ids of a generated text */
-    double write_seconds; /* for generating the text */
+    int64_t n_ids;            /* whole windows */
+    uint32_t text_crc;        /* of the text, or of the token ids of a generated text */
+    double write_seconds;     /* for generating the text */
+    apr_own_text_plan writer; /* of a generated text, before anything else is allocated */
     apr_layer_inputs inputs;
     apr_feedback_links links;
     apr_feedback_fact *facts;  /* [items] */

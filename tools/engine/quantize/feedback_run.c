@@ -5,7 +5,6 @@
 #include "formats/base/clock.h"
 #include "formats/base/crc32.h"
 #include "kernels/rows.h"
-#include "runtime/calibrate/own_text.h"
 #include "runtime/check/subject.h"
 #include "tools/engine/quantize/kept.h"
 
@@ -80,6 +79,20 @@ static int64_t own_tokens(const apr_feedback_run *run)
     return (r->n_tokens > 0 ? r->n_tokens : APR_OWN_TOKENS) / r->window * r->window;
 }
 
+/* In a session of its own, which is closed before the text is read. */
+static apr_status write_windows(apr_feedback_run *run, const apr_own_text *how, const apr_session_options *options, apr_error *err)
+{
+    apr_session *writer = NULL;
+
+    if (how->n_before == how->n_windows) return APR_OK; /* an earlier run wrote all of them */
+    apr_session_close(run->session);
+    run->session = NULL;
+    apr_status status = apr_own_text_open(&writer, how, &run->model, options, 0, err);
+    if (status == APR_OK) status = apr_own_text_write(how, writer, run->ids, err);
+    apr_session_close(writer);
+    return status == APR_OK ? open_session(run, err) : status;
+}
+
 static apr_status write_text(apr_feedback_run *run, apr_error *err)
 {
     const apr_feedback_request *const r = &run->request;
@@ -90,10 +103,12 @@ static apr_status write_text(apr_feedback_run *run, apr_error *err)
                         .n_tokens_known = (int64_t)run->model.vocab.n_tokens,
                         .has_begin = begin >= 0,
                         .begin = begin};
+    const apr_session_options options = session_options(run);
 
     if (run->n_ids == 0)
         return apr_fail(err, APR_E_USAGE, "--tokens %lld is less than one full window of %lld (--window)",
                         (long long)(r->n_tokens > 0 ? r->n_tokens : APR_OWN_TOKENS), (long long)r->window);
+    APR_TRY(apr_own_text_forecast(&run->writer, &how, &run->model, &options, 0, err));
     if (r->plan_only) return APR_OK;
     run->ids = (uint64_t)run->n_ids < SIZE_MAX / sizeof *run->ids ? malloc((size_t)run->n_ids * sizeof *run->ids) : NULL;
     if (run->ids == NULL) return apr_no_memory(err, "the tokens of a text");
@@ -101,7 +116,7 @@ static apr_status write_text(apr_feedback_run *run, apr_error *err)
     how.progress = &progress;
     apr_kept_text kept = {.target = r->kept, .how = &how, .ids = run->ids, .listener = run->listener};
     apr_status status = r->kept != NULL ? apr_kept_text_open(&kept, &how, err) : APR_OK;
-    if (status == APR_OK) status = apr_own_text_write(&how, run->session, run->ids, err);
+    if (status == APR_OK) status = write_windows(run, &how, &options, err);
     apr_kept_text_close(&kept);
     apr_listener_end(run->listener);
     if (status == APR_OK) run->text_crc = apr_crc32(0, run->ids, (size_t)run->n_ids * sizeof *run->ids);

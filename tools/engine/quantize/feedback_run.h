@@ -7,7 +7,8 @@
  * With `sequential` all tensors are made before the pipe gets the first, layer by layer in the program's order. Each layer's inputs are
  * computed with the already quantized layers before it. The encoded tensors stay in memory until the pipe has taken them.
  *
- * Without a text the model generates one itself, with a fixed seed. On small models this is as good as another text; it costs the decoding.
+ * Without a text the model generates one itself, with a fixed seed. On small models this is as good as another text; it costs the decoding
+ * of many windows at once, on the host.
  *
  * With `loss_weighted` each token counts by how much the loss depends on it (runtime/calibrate/loss_weights.h). One backward pass of the
  * original model over the text comes before the first pass over it. This is on the host only, and so is the whole run.

@@ -19,7 +19,7 @@ typedef struct apr_kept_text {
 } apr_kept_text;
 
 /* Reads the ids that an earlier run of the same model and text kept, and sets *how to continue after them. Sets a callback in *how that saves
- * the text after every 1,024 tokens or more. The caller sets target, how, ids and listener. */
+ * the text when windows are complete, after every 1,024 tokens or more. The caller sets target, how, ids and listener. */
 apr_status apr_kept_text_open(apr_kept_text *kept, apr_own_text *how, apr_error *err);
 void apr_kept_text_close(apr_kept_text *kept);
 

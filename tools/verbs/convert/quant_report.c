@@ -435,12 +435,14 @@ static void print_plan(const apr_feedback_run *run, bool dry_run)
 static void print_feedback(const apr_feedback_run *run, bool dry_run)
 {
     const forecast f = forecast_of(run);
-    char sums[APR_SMALL_TEXT], factors[APR_SMALL_TEXT], held[APR_SMALL_TEXT], weights[APR_SMALL_TEXT], pass[APR_SMALL_TEXT];
+    char sums[APR_SMALL_TEXT], factors[APR_SMALL_TEXT], held[APR_SMALL_TEXT], text[APR_SMALL_TEXT], weights[APR_SMALL_TEXT],
+        pass[APR_SMALL_TEXT];
 
     printf("  ldlq: %zu tensors, calibrated with %lld tokens of %s in windows of %lld%s\n", f.n_taken, (long long)run->n_ids,
            apr_printable(apr_feedback_text_name(run)), (long long)run->request.window, run->request.sequential ? ", layer by layer" : "");
     apr_begin_report(&(apr_report){.out = stdout}, &run->model.vocab);
-    if (run->write_seconds > 0.0) printf("  generating the text: %.2f s\n", run->write_seconds);
+    if (run->write_seconds > 0.0)
+        printf("  generating the text: %.2f s, %lld windows at once\n", run->write_seconds, (long long)run->writer.n_at_once);
     if (run->weights != NULL) printf("  an experiment: each token counts by how much the loss depends on it (--loss-weighted)\n");
     if (!dry_run && run->weights != NULL) printf("  weights of the loss: %.2f s\n", run->weights_seconds);
     if (f.n_others > 0)
@@ -456,6 +458,9 @@ static void print_feedback(const apr_feedback_run *run, bool dry_run)
     printf("  memory in addition to the model: sums of inputs %s, factors of a matrix %s", apr_size_text(sums, f.sums_bytes),
            apr_size_text(factors, f.factor_bytes));
     if (f.held_bytes > 0) printf(", encoded tensors %s", apr_size_text(held, f.held_bytes));
+    if (run->writer.n_at_once > 0)
+        printf(", before that a text of %lld windows at once %s", (long long)run->writer.n_at_once,
+               apr_size_text(text, run->writer.host_bytes));
     if (run->weights != NULL)
         printf(", weights of tokens %s, before that the backward pass %s", apr_size_text(weights, apr_loss_weights_bytes(run->weights)),
                apr_size_text(pass, apr_loss_weights_pass_bytes(run->weights)));
@@ -516,6 +521,10 @@ static void feedback_json(const apr_feedback_run *run, bool dry_run, apr_json_te
     apr_json_uint(json, "sums_bytes", f.sums_bytes);
     apr_json_uint(json, "factor_bytes", f.factor_bytes);
     apr_json_uint(json, "held_bytes", f.held_bytes);
+    if (run->writer.n_at_once > 0) {
+        apr_json_int(json, "text_windows_at_once", run->writer.n_at_once);
+        apr_json_uint(json, "text_bytes", run->writer.host_bytes);
+    }
     if (run->weights != NULL) {
         apr_json_uint(json, "loss_pass_bytes", apr_loss_weights_pass_bytes(run->weights));
         apr_json_uint(json, "loss_weights_bytes", apr_loss_weights_bytes(run->weights));
