@@ -77,7 +77,18 @@ struct gemm {
     int64_t lda, ldb, ldc;
     const float *alpha, *beta; /* on the device, or NULL: */
     float alpha_here, beta_here;
+    bool is_rounded; /* float32 inputs to TF32 */
 };
+
+/* To the nearest TF32: 10 bits of fraction, ties to even. */
+static float to_tf32(float f)
+{
+    uint32_t bits;
+    memcpy(&bits, &f, sizeof bits);
+    if ((bits & 0x7f800000) != 0x7f800000) bits = (bits + 0xfff + (bits >> 13 & 1)) & ~(uint32_t)0x1fff;
+    memcpy(&f, &bits, sizeof f);
+    return f;
+}
 
 /* Vector i of a matrix as k numbers: of op(a) a row, of op(b) a column. */
 static void vector_of(cudaDataType_t type, const void *p, int64_t ld, bool along, int64_t i, int64_t k, float *out)
@@ -90,8 +101,12 @@ static void carry_out(const gemm &g)
     const float alpha = g.alpha != NULL ? *g.alpha : g.alpha_here, beta = g.beta != NULL ? *g.beta : g.beta_here;
     std::vector<float> rows((size_t)(g.m * g.k)), column((size_t)g.k);
     for (int64_t i = 0; i < g.m; i++) vector_of(g.a_type, g.a, g.lda, g.op_a == CUBLAS_OP_T, i, g.k, rows.data() + i * g.k);
+    if (g.is_rounded)
+        for (float &x : rows) x = to_tf32(x);
     for (int64_t j = 0; j < g.n; j++) {
         vector_of(g.b_type, g.b, g.ldb, g.op_b == CUBLAS_OP_N, j, g.k, column.data());
+        if (g.is_rounded)
+            for (float &x : column) x = to_tf32(x);
         for (int64_t i = 0; i < g.m; i++) {
             const float *const row = rows.data() + i * g.k;
             double sum = 0;
@@ -114,10 +129,11 @@ static void take_factors(gemm *g, bool on_device, const void *alpha, const void 
 cublasStatus_t cublasGemmStridedBatchedEx(cublasHandle_t handle, cublasOperation_t op_a, cublasOperation_t op_b, int m, int n, int k,
                                           const void *alpha, const void *a, cudaDataType_t a_type, int lda, long long a_stride,
                                           const void *b, cudaDataType_t b_type, int ldb, long long b_stride, const void *beta, void *c,
-                                          cudaDataType_t c_type, int ldc, long long c_stride, int n_batches, cublasComputeType_t,
+                                          cudaDataType_t c_type, int ldc, long long c_stride, int n_batches, cublasComputeType_t compute,
                                           cublasGemmAlgo_t)
 {
-    gemm g = {op_a, op_b, m, n, k, a_type, b_type, c_type, a, b, c, lda, ldb, ldc, NULL, NULL, 0.0f, 0.0f};
+    gemm g = {op_a, op_b, m, n, k, a_type, b_type, c_type, a, b, c, lda, ldb, ldc, NULL, NULL, 0.0f, 0.0f, false};
+    g.is_rounded = compute == CUBLAS_COMPUTE_32F_FAST_TF32 && a_type == CUDA_R_32F;
     if (m < 0 || n < 0 || k < 0 || n_batches < 0 || lda < (op_a == CUBLAS_OP_N ? m : k) || ldb < (op_b == CUBLAS_OP_N ? k : n) || ldc < m)
         return CUBLAS_STATUS_INVALID_VALUE;
     if (!can_leave(a_type, c_type) || a_type != b_type || a_type == CUDA_R_8F_E4M3) return CUBLAS_STATUS_NOT_SUPPORTED;

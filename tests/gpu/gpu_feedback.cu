@@ -7,7 +7,8 @@
  *
  * Sums: off by at most 2^-9 of the sum of their products' magnitudes. Factors: by cuSOLVER and by the kernels that stand in for it, the
  * host's to float32. Each step, from the same numbers: the same codes but for a named share, where a sum's last bits decide. The whole: the
- * weighed error of a matrix, taken anew in float64 from the bytes, at most 1.001 of the host's. The search of codebooks alone, where wanted
+ * weighed error of a matrix, taken anew in float64 from the bytes, at most 1.001 of the host's; 1.005 where products round their inputs to
+ * TF32, which turns a few codes of these small matrices (18 rows of 256: 0.9986 to 1.0024), and 1.001 for the mean of all. The search of codebooks alone, where wanted
  * values do not depend on the order of sums: the host's codes. */
 #include "kernels/cuda/feedback/feedback.cuh"
 
@@ -46,7 +47,7 @@ static void check(bool good, const char *what, const char *of, double found, dou
 {
     n_checks++;
     if (!good) n_failed++;
-    printf("  %-5s %-34s %-6s %.3g (bound %.3g)\n", good ? "pass" : "FAIL", what, of, found, bound);
+    printf("  %-5s %-34s %-6s %.6g (bound %.6g)\n", good ? "pass" : "FAIL", what, of, found, bound);
 }
 
 static uint32_t seed = 1;
@@ -356,6 +357,9 @@ static double true_error(const apr_feedback *f, apr_dtype dtype, const std::vect
     return sum;
 }
 
+static double log_ratios; /* of weighed errors, to the host's */
+static int n_ratios;
+
 static void check_whole(apr_dtype dtype, int64_t n, int64_t n_rows, const std::vector<float> &x, int64_t n_tokens)
 {
     const std::vector<float> w = weights_of(n * n_rows);
@@ -385,7 +389,10 @@ static void check_whole(apr_dtype dtype, int64_t n, int64_t n_rows, const std::v
     std::vector<uint8_t> here = encoded_by(dtype, w, f.diagonal, n);
     must(apr_feedback_encode(&f, dtype, w.data(), n_rows, &options, "a test", here.data(), &host_e, &err), "the host");
     const double ours = true_error(&f, dtype, w, there.data()), theirs = true_error(&f, dtype, w, here.data());
-    check(ours <= 1.001 * theirs, "weighed error, of the host's", apr_dtypes[dtype].name, ours / theirs, 1.001);
+    const double bound = apr_feedback_group(dtype) == 8 ? 1.001 : 1.005;
+    check(ours <= bound * theirs, "weighed error, of the host's", apr_dtypes[dtype].name, ours / theirs, bound);
+    log_ratios += log(ours / theirs);
+    n_ratios++;
     check(fabs(e.end / ours - 1.0) < 1e-3, "what it says of it, of what it is", apr_dtypes[dtype].name, e.end / ours, 1.001);
     check(e.end <= e.rounded && e.rounded < e.start, "no step is worse", apr_dtypes[dtype].name, e.end / e.start, 1.0);
     apr_feedback_close(&f);
@@ -588,6 +595,8 @@ int main(int argc, char **argv)
             if (apr_feedback_group(dtype) == 8) measure(3584, 18944, dtype);
         measure(18944, 3584, APR_IQ2_XXS);
     }
+    const double mean = exp(log_ratios / fmax(n_ratios, 1));
+    check(mean <= 1.001, "weighed error, mean of all", "", mean, 1.001);
     printf("gpu_feedback: %d checks, %d failed\n", n_checks, n_failed);
     api->close(device);
     return n_failed > 0 || n_checks == 0;

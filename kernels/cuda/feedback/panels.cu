@@ -1,7 +1,10 @@
-/* panels.cu - rows in panels of columns: the effect of the columns outside a panel is one matrix product on tensor cores, whose inputs are
- * rounded to TF32 (2^-11), as those of the sums are (solver.cu); that of the columns inside is computed for each row in float32 by one warp.
- * So numbers are those of quant/feedback/feedback.c up to that rounding, which changes a code only where two are nearly equal: over the
- * 196 matrices of a 7B the mean error that is left, of the start's, is 0.56585 with rounded and with unrounded inputs. */
+/* panels.cu - rows in panels of columns: the effect of the columns outside a panel is one matrix product, that of the columns inside is
+ * computed for each row in float32 by one warp.
+ *
+ * The product may round its inputs to TF32, as that of the sums does (solver.cu). Rounding and descent then choose another code only where
+ * two are nearly equal: over the 196 matrices of a 7B in Q4_K_M the error that is left is 0.56585 of the start's, with and without. Refitting
+ * a scale, and codebooks, whose points of eight values are nearly equal more often, take the inputs as they are: with rounded ones up to 1 %
+ * more error was left on small matrices. Then numbers are those of quant/feedback/feedback.c, added in another order. */
 #include "kernels/cuda/codecs/codecs.cuh"
 #include "kernels/cuda/feedback/feedback.cuh"
 
@@ -9,25 +12,28 @@ enum { THREADS = 256, PANEL = FEEDBACK_PANEL, WARPS = FEEDBACK_WARPS, EACH = PAN
 
 /* panel[row][c] = sum over j < k: x[row][j] * b[..]; b to cuBLAS as stored (OP_N) or transposed (OP_T) */
 static apr_status multiply(apr_cuda_solver *s, const apr_cuda_feedback_rows *r, const float *x, const float *b, bool transposed,
-                           int64_t width, int64_t k, apr_error *err)
+                           int64_t width, int64_t k, feedback_product how, apr_error *err)
 {
     const float one = 1.0f, zero = 0.0f;
     const int n = (int)r->factors->n;
     return feedback_blas(cublasGemmEx(s->blas, transposed ? CUBLAS_OP_T : CUBLAS_OP_N, CUBLAS_OP_N, (int)width, (int)r->n_rows, (int)k,
                                       &one, b, CUDA_R_32F, n, x, CUDA_R_32F, n, &zero, r->panel, CUDA_R_32F, PANEL,
-                                      CUBLAS_COMPUTE_32F_FAST_TF32, CUBLAS_GEMM_DEFAULT),
+                                      how == PRODUCT_ROUNDED ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F_PEDANTIC,
+                                      CUBLAS_GEMM_DEFAULT),
                          "multiplying the errors of rows", err);
 }
 
-apr_status apr_cuda_panel_of_errors(apr_cuda_solver *s, const apr_cuda_feedback_rows *r, int64_t first, int64_t width, apr_error *err)
+apr_status apr_cuda_panel_of_errors(apr_cuda_solver *s, const apr_cuda_feedback_rows *r, int64_t first, int64_t width, feedback_product how,
+                                    apr_error *err)
 {
     const int64_t n = r->factors->n;
-    return multiply(s, r, r->error, r->factors->h + first * n, true, width, n, err);
+    return multiply(s, r, r->error, r->factors->h + first * n, true, width, n, how, err);
 }
 
-apr_status apr_cuda_panel_of_pull(apr_cuda_solver *s, const apr_cuda_feedback_rows *r, int64_t first, int64_t width, apr_error *err)
+apr_status apr_cuda_panel_of_pull(apr_cuda_solver *s, const apr_cuda_feedback_rows *r, int64_t first, int64_t width, feedback_product how,
+                                  apr_error *err)
 {
-    return multiply(s, r, r->gathered, r->factors->pull + first, false, width, first, err);
+    return multiply(s, r, r->gathered, r->factors->pull + first, false, width, first, how, err);
 }
 
 /* ---- the start ---- */
@@ -85,7 +91,7 @@ apr_status apr_cuda_row_objective(apr_cuda_solver *s, const apr_cuda_feedback_ro
     apr_cuda_begin(s->device, "the objective of %lld rows of %lld", (long long)r->n_rows, (long long)n);
     for (int64_t first = 0; first < n; first += PANEL) {
         const int64_t width = n - first < PANEL ? n - first : (int64_t)PANEL;
-        APR_TRY(apr_cuda_panel_of_errors(s, r, first, width, err));
+        APR_TRY(apr_cuda_panel_of_errors(s, r, first, width, PRODUCT_ROUNDED, err));
         k_objective<<<blocks_of_rows(r->n_rows), 32 * WARPS, 0, s->device->stream>>>(*r, n, first, (int)width);
         APR_TRY(apr_cuda_outcome(s->device, cudaGetLastError(), err));
     }
@@ -146,7 +152,7 @@ apr_status apr_cuda_row_round(apr_cuda_solver *s, const apr_cuda_feedback_rows *
     for (int64_t first = 0; first < n; first += PANEL) {
         const int64_t width = n - first < PANEL ? n - first : (int64_t)PANEL;
         const unsigned blocks = blocks_of_rows(r->n_rows);
-        if (first > 0) APR_TRY(apr_cuda_panel_of_pull(s, r, first, width, err));
+        if (first > 0) APR_TRY(apr_cuda_panel_of_pull(s, r, first, width, PRODUCT_ROUNDED, err));
         kernel<<<blocks, 32 * WARPS, 0, s->device->stream>>>(*r, f->pull, f->order, n, first, (int)width);
         APR_TRY(apr_cuda_outcome(s->device, cudaGetLastError(), err));
     }

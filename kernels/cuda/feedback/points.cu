@@ -368,7 +368,7 @@ apr_status apr_cuda_points_round(apr_cuda_solver *s, const apr_cuda_feedback_row
     for (; a.first < a.n; a.first += PANEL) {
         a.width = width_from(a.n, a.first);
         a.has_panel = a.first > 0;
-        if (a.has_panel) APR_TRY(apr_cuda_panel_of_pull(s, r, a.first, a.width, err));
+        if (a.has_panel) APR_TRY(apr_cuda_panel_of_pull(s, r, a.first, a.width, PRODUCT_EXACT, err));
         APR_TRY(run_panel(s, kernels.round, &a, err));
     }
     return APR_OK;
@@ -384,7 +384,7 @@ apr_status apr_cuda_points_descend(apr_cuda_solver *s, const apr_cuda_feedback_r
     a.rescale = rescale;
     for (; a.first < a.n; a.first += PANEL) {
         a.width = width_from(a.n, a.first);
-        APR_TRY(apr_cuda_panel_of_errors(s, r, a.first, a.width, err));
+        APR_TRY(apr_cuda_panel_of_errors(s, r, a.first, a.width, PRODUCT_EXACT, err));
         APR_TRY(run_panel(s, kernels.descend, &a, err));
     }
     return APR_OK;

@@ -116,7 +116,7 @@ apr_status apr_cuda_row_refit(apr_cuda_solver *s, const apr_cuda_feedback_rows *
     apr_cuda_begin(s->device, "refitting the scales of %lld rows of %lld", (long long)r->n_rows, (long long)n);
     for (int64_t first = 0; first < n; first += PANEL) {
         const int64_t width = n - first < PANEL ? n - first : (int64_t)PANEL;
-        APR_TRY(apr_cuda_panel_of_errors(s, r, first, width, err));
+        APR_TRY(apr_cuda_panel_of_errors(s, r, first, width, PRODUCT_EXACT, err));
         if (r->grid.elems == PANEL)
             k_refit<PANEL><<<blocks_of_rows(r->n_rows), 32 * WARPS, 0, s->device->stream>>>(*r, r->factors->h, n, first, (int)width);
         else k_refit<32><<<blocks_of_rows(r->n_rows), 32 * WARPS, 0, s->device->stream>>>(*r, r->factors->h, n, first, (int)width);
