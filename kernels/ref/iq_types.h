@@ -10,6 +10,7 @@
 
 enum { IQ_ELEMS = 256, IQ_MAX_SUBS = 16, IQ_GROUPS = 4 /* most of a sub-block */ };
 enum { IQ_MAX_TRIALS = 6, IQ_FITS = 2 * (IQ_MAX_TRIALS + 1), IQ_CANDIDATES = 32, IQ_ROUNDS = 2 }; /* of the search: iq_search.h */
+enum { IQ_REPLACE_ROUNDS = 4, IQ_LEVEL_SWEEPS = 2 }; /* of that with error feedback: quant/feedback/points_search.h */
 
 /* What the stored bits besides the points are: a sign for each value; seven signs for eight values, of which an even number is minus; a
  * shift of all levels for each sub-block; a shift for each point. */

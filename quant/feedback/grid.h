@@ -9,7 +9,7 @@
  * MXFP4 has its exponent in scale[0], NVFP4 its E4M3 bytes in scale, and d is not used.
  *
  * In the IQ types eight codes are one or two points of a codebook, with signs or a shift: not every combination of codes exists, and
- * book_search.h finds the best one. Scales are as they are stored. IQ1_S has the shift of a sub-block in min, which is not subtracted;
+ * points_search.h finds the best one. Scales are as they are stored. IQ1_S has the shift of a sub-block in min, which is not subtracted;
  * its codes, and those of IQ1_M, are eight times the shifted levels.
  *
  * The table states which parts of a type may change and how far; only unpack and pack know the bytes. */

@@ -8,9 +8,9 @@
  *              with the one other sign that lowers the error most, or that an even number of minus signs needs
  *
  * There are two starts: u itself, and levels that need not be a point together, each rounded in turn, given the others. From each,
- * points are replaced until nothing is better, at most POINTS_ROUNDS times. Where the number of minus signs is even, a pair of signs is
+ * points are replaced until nothing is better, at most IQ_REPLACE_ROUNDS times. Where the number of minus signs is even, a pair of signs is
  * also turned if that is better. Nine in ten groups get the best codes of all. Sums have a fixed order, so bytes do not depend on the
- * machine. */
+ * machine. kernels/cuda/feedback/points_search.cuh is the same search for GPUs, with the same sums: a change here is one there. */
 #ifndef APR_QUANT_POINTS_SEARCH_H
 #define APR_QUANT_POINTS_SEARCH_H
 
@@ -21,7 +21,7 @@
 #include <float.h>
 #include <stdbool.h>
 
-enum { POINTS = APR_GRID_GROUP, POINTS_ROUNDS = 4, POINTS_SWEEPS = 2 };
+enum { POINTS = APR_GRID_GROUP };
 
 #define POINTS_INLINE static inline __attribute__((always_inline))
 
@@ -232,7 +232,7 @@ POINTS_INLINE void points_search_from(const points_search *p, int shift, int swe
 {
     for (int sweep = 0; sweep < sweeps; sweep++) points_round(p, shift, group);
     points_replace(p, group, shift, true);
-    for (int round = 1; round < POINTS_ROUNDS; round++) {
+    for (int round = 1; round < IQ_REPLACE_ROUNDS; round++) {
         bool is_better = p->type->signs == IQ_EVEN_SIGNS && points_turn_pair(p, group);
         is_better |= points_replace(p, group, shift, false);
         if (!is_better) break;
@@ -256,7 +256,7 @@ POINTS_INLINE void points_nearest(const points_search *p, const float *u, int sh
     for (int k = 0; k < 2 * n_shifts; k++) {
         points_group group = {{0}, {0}};
         memcpy(group.c, u, sizeof group.c);
-        points_search_from(p, shift + k / 2, k % 2 * POINTS_SWEEPS, &group); /* both starts */
+        points_search_from(p, shift + k / 2, k % 2 * IQ_LEVEL_SWEEPS, &group); /* both starts */
         const float error = points_error(u, &group);
         if (k > 0 && !(error < least)) continue;
         least = error;

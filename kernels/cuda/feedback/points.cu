@@ -2,7 +2,10 @@
 #include "kernels/cuda/feedback/points_search.cuh"
 
 enum { PANEL = FEEDBACK_PANEL, WARPS = 2, ROWS = 2 /* of a warp */, HALF = WARP / ROWS, METRIC_THREADS = 256 };
-enum { AT_ONCE = 8 /* thread blocks of a multiprocessor: 128 registers */, MOST = 32 /* columns of a sub-block */ };
+enum { MOST = 32 /* columns of a sub-block */ };
+
+/* Thread blocks of a multiprocessor: 128 registers, or 96 for points of four values. */
+template <apr_dtype D> static __host__ __device__ constexpr int at_once(void) { return points_of<D>::type().n_values == POINTS ? 8 : 10; }
 
 /* ---- what is the same for all rows ---- */
 
@@ -125,7 +128,7 @@ static __device__ __forceinline__ bool begin_rows(const points_args &a, block_me
 
 /* ---- feedback ---- */
 
-template <apr_dtype D> static __global__ void __launch_bounds__(WARP *WARPS, AT_ONCE) k_round_points(points_args a)
+template <apr_dtype D> static __global__ void __launch_bounds__(WARP *WARPS, at_once<D>()) k_round_points(points_args a)
 {
     typedef block_memory<D> memory_of_block;
     __shared__ memory_of_block memory;
@@ -297,7 +300,7 @@ template <int SUB> static __device__ __forceinline__ void update_panel(const poi
     __syncwarp();
 }
 
-template <apr_dtype D> static __global__ void __launch_bounds__(WARP *WARPS, AT_ONCE) k_descend_points(points_args a)
+template <apr_dtype D> static __global__ void __launch_bounds__(WARP *WARPS, at_once<D>()) k_descend_points(points_args a)
 {
     typedef block_memory<D> memory_of_block;
     __shared__ memory_of_block memory;

@@ -14,7 +14,7 @@
 #include "kernels/cuda/codecs/points.cuh"
 #include "kernels/cuda/feedback/feedback.cuh"
 
-enum { POINTS = 8, TEAMS = 4, POINTS_ROUNDS = 4, POINTS_SWEEPS = 2, WARP = 32 };
+enum { POINTS = 8, TEAMS = 4, WARP = 32 };
 static const unsigned WHOLE_WARP = 0xffffffffu;
 static const uint32_t NOT_FOUND = 0xffffffffu;
 
@@ -333,7 +333,7 @@ template <apr_dtype D> static __device__ bool turn_pair(const points_search<D> &
     const float price = 4.0f * v->c * (v->g + p.memory->s[p.value][p.value] * v->c);
     uint64_t key = ~(uint64_t)0;
 
-#pragma unroll
+#pragma unroll 1
     for (int o = 1; o <= POINTS / 2; o++) { /* pairs half around are looked at twice */
         const int other = (p.value + o) % POINTS;
         const float its_price = of_team(price, other), its_c = of_team(v->c, other), s = p.memory->s[other][p.value];
@@ -381,9 +381,9 @@ static __device__ __forceinline__ void search_from(const points_search<D> &p, po
 {
     const bool is_rounded = p.team % 2 != 0;
 #pragma unroll 1
-    for (int sweep = 0; sweep < POINTS_SWEEPS; sweep++) round_values(p, v, shift, is_asked && is_rounded);
+    for (int sweep = 0; sweep < IQ_LEVEL_SWEEPS; sweep++) round_values(p, v, shift, is_asked && is_rounded);
 #pragma unroll 1
-    for (int round = 0; round < POINTS_ROUNDS; round++) {
+    for (int round = 0; round < IQ_REPLACE_ROUNDS; round++) {
         bool is_better = round == 0;
         if (points_of<D>::type().signs == IQ_EVEN_SIGNS && round > 0) is_better = turn_pair(p, v, is_asked);
         is_better |= replace_points(p, v, shift, round == 0, is_asked);
