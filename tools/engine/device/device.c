@@ -1,10 +1,10 @@
 /* device.c - chooses between host and GPU, and falls back to the host. */
 #include "tools/engine/device/device.h"
 
+#include "formats/base/machine.h"
 #include "kernels/cuda_loader.h"
 #include "runtime/plan/capability.h"
 #include "tools/engine/device/probe.h"
-#include "tools/engine/device/process.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -68,7 +68,7 @@ static apr_status choose_places(const apr_device_options *options, apr_session_o
         return apr_fail(err, APR_E_USAGE, "%s needs a GPU: add --device cuda or --device auto",
                         options->offload != NULL ? "--offload" : "--gpus");
     session->ordinal = session->n_devices > 0 ? session->ordinals[0] : (int)options->ordinal;
-    if (options->offload != NULL && session->budget_bytes == 0) session->budget_bytes = apr_available_memory();
+    if (options->offload != NULL && session->budget_bytes == 0) session->budget_bytes = apr_machine_available();
     return APR_OK;
 }
 
@@ -97,7 +97,7 @@ apr_status apr_device_choose(const apr_device_options *options, const apr_device
     if (status != APR_OK) return apr_fail(err, status, "%s", own.text);
     session->cuda = cuda;
     session->headroom_bytes = options->headroom;
-    session->available = apr_available_memory;
+    session->available = apr_machine_available;
     session->force = options->force;
     if (options->fp8 == APR_FP8_ON) session->may_use_fp8 = probe_fp8;
     session->no_direct = !options->direct;

@@ -1,4 +1,4 @@
-/* process.c - reads /proc/self/status and /proc/meminfo. */
+/* process.c - reads /proc/self/status. */
 #include "tools/engine/device/process.h"
 
 #include <stdio.h>
@@ -27,17 +27,4 @@ apr_process_memory apr_process_memory_now(void)
     fclose(f);
     m.known = n_found == sizeof fields / sizeof *fields;
     return m;
-}
-
-uint64_t apr_available_memory(void)
-{
-    char line[256];
-    unsigned long long kib = 0;
-
-    FILE *const f = fopen("/proc/meminfo", "r");
-    if (f == NULL) return 0;
-    while (fgets(line, sizeof line, f) != NULL)
-        if (sscanf(line, "MemAvailable: %llu", &kib) == 1) break;
-    fclose(f);
-    return (uint64_t)kib << 10;
 }

@@ -13,7 +13,4 @@ typedef struct apr_process_memory {
 
 apr_process_memory apr_process_memory_now(void);
 
-/* Bytes that are available without swapping, including reclaimable page cache; 0: unknown. */
-uint64_t apr_available_memory(void);
-
 #endif

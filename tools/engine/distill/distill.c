@@ -2,8 +2,8 @@
 #include "tools/engine/distill/distill.h"
 
 #include "convert/naming.h"
+#include "formats/base/machine.h"
 #include "kernels/cuda_loader.h"
-#include "tools/engine/device/process.h"
 #include "tools/engine/text_input.h"
 
 #include <math.h>
@@ -92,7 +92,7 @@ static uint64_t sum_of_both(const apr_distill *d, bool on_device, const apr_trai
 static apr_status check_plan(apr_distill *d, const apr_distill_request *q, apr_error *err)
 {
     const apr_train_line *largest = NULL, *largest_there = NULL;
-    const uint64_t budget = q->budget_bytes > 0 ? q->budget_bytes : apr_available_memory();
+    const uint64_t budget = q->budget_bytes > 0 ? q->budget_bytes : apr_machine_available();
 
     d->planned_bytes = sum_of_both(d, false, &largest);
     d->planned_device_bytes = sum_of_both(d, true, &largest_there);

@@ -147,7 +147,8 @@ static apr_status refuse_memory(const apr_heal_plan *plan, apr_error *err)
     for (size_t i = 0, n = 0; i < plan->n_lines && n < sizeof lines; i++)
         n += (size_t)snprintf(lines + n, sizeof lines - n, "%s%s %" PRIu64, i > 0 ? ", " : "", plan->lines[i].what,
                               plan->lines[i].bytes / mib);
-    return apr_fail(err, APR_E_MEMORY, "--heal needs %" PRIu64 " MiB: %s; this machine has %" PRIu64 " MiB; leave out --heal",
+    return apr_fail(err, APR_E_MEMORY,
+                    "--heal needs %" PRIu64 " MiB: %s; this machine, or its container, has %" PRIu64 " MiB; leave out --heal",
                     plan->bytes / mib, lines, has / mib);
 }
 

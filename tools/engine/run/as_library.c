@@ -1,9 +1,9 @@
 /* as_library.c - replaces matrices of codes and scales by plain ones. */
 #include "tools/engine/run/as_library.h"
 
+#include "formats/base/machine.h"
 #include "formats/tensor/library_type.h"
 #include "kernels/rows.h"
-#include "tools/engine/device/process.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +21,7 @@ bool apr_running_rounds(const apr_running *r, const char **type)
 
 bool apr_running_can_round(const apr_running *r)
 {
-    const uint64_t available = apr_available_memory();
+    const uint64_t available = apr_machine_available();
     uint64_t n_bytes = 0;
 
     for (size_t i = 0; i < r->model.n_tensors; i++)
