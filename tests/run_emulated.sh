@@ -17,7 +17,8 @@ on_host=$(write host) && on_device=$(write cuda) && printf '%s\n' "the host:$on_
 END
 # Which codes turn is decided at ties, so the last bits of a gradient change what is reached. Small steps keep that small: on the host, 13
 # rates within 0.5 % of this one reach divergences within 0.31 %, and turn 10260 to 10369 codes (at ten times the rate 2.7 %, and the
-# fall may be less than two standard errors, which refuses the file). Here the divergence falls by 9.7 %, five standard errors.
+# fall may be less than two standard errors, which refuses the file). Here the divergence falls by 9.7 %, five standard errors. The start is
+# what ldlq made, on the device by products that round to TF32: 0.11 % apart.
 cat >"$work/same_healing" <<'END'
 #!/bin/sh
 head -c 6000 tests/data/heldout.txt >"$work/text" && tail -c 2000 tests/data/heldout.txt >"$work/judge"
@@ -32,7 +33,7 @@ grep -q '"planned_device_bytes"' "$work/cuda.json" && grep -q '"heal.writer_devi
     awk 'function near(a, b, share) {return (a - b) ^ 2 < (share * a) ^ 2}
         function healed(code, before, after) {return code == 0 && after < 0.92 * before}
         NF != 8 {exit 1}
-        {exit !(healed($1, $2, $3) && healed($5, $6, $7) && near($2, $6, 1e-4) && near($3, $7, 0.005) && near($4, $8, 0.01))}'
+        {exit !(healed($1, $2, $3) && healed($5, $6, $7) && near($2, $6, 2e-3) && near($3, $7, 0.005) && near($4, $8, 0.01))}'
 END
 # Types are chosen by divergences of 1e-3, of which the device's own rounding changes the fourth digit: files of nearly one size and worth.
 cat >"$work/same_target" <<'END'
