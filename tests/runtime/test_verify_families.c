@@ -1,6 +1,7 @@
 /* runtime/check: every family's model is the one that it was made from, in three types; a gain that is missing, two experts that changed
  * places and another window are found in each, and named. test_verify_breaks.c has the subtle breaks of single kinds of layer. */
 #include "convert/naming.h"
+#include "runtime/check/parity.h"
 #include "tests/support/family_model.h"
 #include "tests/support/model_verdict.h"
 #include "tests/support/sanitizer.h"
@@ -197,6 +198,48 @@ static void breaks_are_found_in_every_family(void **state)
     if (EVERY == 1) assert_true(n_with_experts >= 30 && n_with_window >= 15);
 }
 
+/* Products of one output are held to their terms where these cancel: an error of a hundredth of the matrix is found all the same. */
+static void gate_a_hundredth_larger(edited_model *m, const apr_tensor *t, float *values)
+{
+    (void)m;
+    if (t == NULL || strstr(t->name, "layers.1.mlp.shared_expert_gate") == NULL) return;
+    assert_int_equal(apr_tensor_rows(t), 1);
+    for (int64_t i = 0; i < apr_tensor_elems(t); i++) values[i] *= 1.01f;
+}
+
+static void a_damaged_product_of_one_output_is_named(void **state)
+{
+    (void)state;
+    static const int64_t positions[] = {0, 20};
+    static const int32_t ids[] = {5, 17, 3, 90, 41, 77, 8, 126, 64, 2, 33};
+    const apr_parity_options options = {
+        .positions = positions, .n_positions = 2, .n_batch = APR_PARITY_BATCH, .fp16_above = INT64_MAX, .layer = APR_PARITY_ALL_LAYERS};
+    apr_model source, canonical;
+    apr_error err = {0};
+
+    if (family_write("tests/data/families/qwen2_moe", in_work("gated"), NULL, &err) != APR_OK) fail_msg("%s", err.text);
+    assert_int_equal(apr_model_open(&source, in_work("gated"), &err), APR_OK);
+    assert_int_equal(apr_canonical(&canonical, &source, &err), APR_OK);
+    for (int is_damaged = 0; is_damaged < 2; is_damaged++) {
+        edited_model a, b;
+        apr_parity_result result;
+        edited_model_open_with(&a, &canonical, APR_F32, NULL);
+        edited_model_open_with(&b, &canonical, APR_F32, is_damaged ? gate_a_hundredth_larger : NULL);
+        apr_session *const right = edited_model_session(&a.model, 48), *const other = edited_model_session(&b.model, 48);
+        assert_int_equal(apr_parity_run(right, other, ids, sizeof ids / sizeof *ids, &options, &result, &err), APR_OK);
+        assert_int_equal(result.failed, is_damaged);
+        if (is_damaged) assert_string_equal(result.first.name, "model.layers.1.mlp.shared_expert_gate.weight");
+        if (is_damaged) assert_int_equal(result.n_checked - result.n_passed, 4); /* a batch and a token at two positions */
+        apr_parity_result_close(&result);
+        apr_session_close(right);
+        apr_session_close(other);
+        edited_model_close(&a);
+        edited_model_close(&b);
+    }
+    apr_model_close(&canonical);
+    apr_model_close(&source);
+}
+
 static int open_all(void **state)
 {
     list_families();
@@ -211,6 +254,9 @@ static int close_all(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(breaks_are_found_in_every_family)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(breaks_are_found_in_every_family),
+        cmocka_unit_test(a_damaged_product_of_one_output_is_named),
+    };
     return cmocka_run_group_tests_name("verify_families", tests, open_all, close_all);
 }

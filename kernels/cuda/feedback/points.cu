@@ -105,7 +105,7 @@ struct row_place {
     row_memory *m;
 };
 
-/* False: the warp has no rows. There is no barrier of the thread block after this. */
+/* False: the warp has no rows. The threads of a block do not meet again after this, so a warp may leave. */
 template <apr_dtype D>
 static __device__ __forceinline__ bool begin_rows(const points_args &a, block_memory<D> &m, points_search<D> *p, row_place *place)
 {
