@@ -46,7 +46,7 @@ bool apr_latents_support(apr_dtype dtype) { return is_float(dtype) || grid_of(dt
 uint64_t apr_latents_bytes(apr_dtype dtype, int64_t n_elems)
 {
     const uint64_t n_blocks = (uint64_t)(n_elems / apr_dtypes[dtype].elems_per_block);
-    return n_blocks * (apr_dtypes[dtype].bytes_per_block + 3 * sizeof(float) * (uint64_t)latents_of(grid_of(dtype)));
+    return n_blocks * (apr_dtypes[dtype].bytes_per_block + (sizeof(float) + 2 * sizeof(uint16_t)) * (uint64_t)latents_of(grid_of(dtype)));
 }
 
 /* ---- levels: the codes of a type are all integers of a range, or those of a table ---- */
@@ -166,8 +166,9 @@ static void copy_bytes(void *to, const void *from, size_t n)
     }
 }
 
-/* Of latents, means, or powers. */
-static size_t array_bytes(const apr_latents *l) { return ((size_t)l->n_blocks * (size_t)l->n_latents + 1) * sizeof *l->latents; }
+/* Of latents; and of means, or powers. Pages of nothing cannot be asked for. */
+static size_t latents_bytes(const apr_latents *l) { return ((size_t)l->n_blocks * (size_t)l->n_latents + 1) * sizeof *l->latents; }
+static size_t means_bytes(const apr_latents *l) { return ((size_t)l->n_blocks * (size_t)l->n_latents + 1) * sizeof *l->mean; }
 
 apr_status apr_latents_open(apr_latents *l, apr_dtype dtype, int64_t n_elems, const void *blocks, apr_error *err)
 {
@@ -177,11 +178,11 @@ apr_status apr_latents_open(apr_latents *l, apr_dtype dtype, int64_t n_elems, co
     *l = (apr_latents){.dtype = dtype, .grid = g, .n_blocks = n_elems / elems, .elems = elems, .n_subs = g != NULL ? subs_of(g) : 0};
     l->n_latents = latents_of(g);
     l->block_bytes = (size_t)apr_dtypes[dtype].bytes_per_block;
-    const size_t n = (size_t)l->n_blocks, n_bytes = array_bytes(l);
+    const size_t n = (size_t)l->n_blocks;
     l->blocks = malloc(n * l->block_bytes + 1);
-    l->latents = apr_pages_alloc(n_bytes);
-    l->mean = apr_pages_alloc(n_bytes);
-    l->power = apr_pages_alloc(n_bytes);
+    l->latents = apr_pages_alloc(latents_bytes(l));
+    l->mean = apr_pages_alloc(means_bytes(l));
+    l->power = apr_pages_alloc(means_bytes(l));
     if (l->blocks == NULL || l->latents == NULL || l->mean == NULL || l->power == NULL) {
         apr_latents_close(l);
         return apr_no_memory(err, "the latents of a tensor");
@@ -194,9 +195,9 @@ apr_status apr_latents_open(apr_latents *l, apr_dtype dtype, int64_t n_elems, co
 void apr_latents_close(apr_latents *l)
 {
     free(l->blocks);
-    apr_pages_free(l->latents, array_bytes(l));
-    apr_pages_free(l->mean, array_bytes(l));
-    apr_pages_free(l->power, array_bytes(l));
+    apr_pages_free(l->latents, latents_bytes(l));
+    apr_pages_free(l->mean, means_bytes(l));
+    apr_pages_free(l->power, means_bytes(l));
     *l = (apr_latents){0};
 }
 
@@ -320,17 +321,18 @@ static adam adam_at(int64_t step)
     return (adam){(float)(1.0 / (1.0 - pow(MEAN_DECAY, (double)step))), (float)(1.0 / (1.0 - pow(POWER_DECAY, (double)step)))};
 }
 
-/* Latents [from, to) of those at `at`. */
+/* Latents [from, to) of those at `at`. They move by the means as they are before these are rounded. */
 INLINE void move(apr_latents *l, int64_t at, int from, int to, const float *restrict gradients, float rate, adam a)
 {
-    float *restrict const latents = l->latents + at, *restrict const means = l->mean + at, *restrict const powers = l->power + at;
+    float *restrict const latents = l->latents + at;
+    uint16_t *restrict const means = l->mean + at, *restrict const powers = l->power + at;
 
     if (!(rate > 0.0f)) return;
     for (int i = from; i < to; i++) {
-        const float mean = MEAN_DECAY * means[i] + (1.0f - MEAN_DECAY) * gradients[i];
-        const float power = POWER_DECAY * powers[i] + (1.0f - POWER_DECAY) * gradients[i] * gradients[i];
-        means[i] = mean;
-        powers[i] = power;
+        const float mean = MEAN_DECAY * apr_bf16_to_f32(means[i]) + (1.0f - MEAN_DECAY) * gradients[i];
+        const float power = POWER_DECAY * apr_bf16_to_f32(powers[i]) + (1.0f - POWER_DECAY) * gradients[i] * gradients[i];
+        means[i] = apr_f32_to_bf16(mean);
+        powers[i] = apr_f32_to_bf16(power);
         latents[i] -= rate * (mean * a.of_mean) / (sqrtf(power * a.of_power) + EPSILON);
     }
 }
@@ -517,6 +519,9 @@ void apr_trained_close(apr_trained *trained)
 /* How far from the middle of its cell a code starts: E2M1's cells differ in size, and fewer codes should change. */
 static const float E2M1_HOLD = 0.7f;
 
+/* Of a step, for one thread. They go to whichever thread is free, because one may share its core with a thread that waits for a GPU. */
+enum { ROWS_AT_ONCE = 4 };
+
 static size_t bytes_of(const apr_latents *l) { return (size_t)l->n_blocks * l->block_bytes; }
 
 static apr_latents *latents_of_view(const apr_trained *trained, const apr_tensor *view)
@@ -557,7 +562,7 @@ void apr_trained_step(apr_trained *trained, const apr_tensor *view, const float 
     const rows r = rows_of(view);
 
     if (l == NULL) return;
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(dynamic, ROWS_AT_ONCE)
     for (int64_t i = 0; i < r.n; i++)
         apr_latents_step(l, first_block(l, view, i), r.columns / l->elems, gradient + i * r.columns, rates, step);
 }
@@ -584,8 +589,9 @@ typedef struct part {
 static void parts_of(const apr_trained_tensor *item, part parts[PARTS])
 {
     const apr_latents *const l = &item->latents;
-    const size_t n_blocks = bytes_of(l), n = (size_t)(l->n_blocks * l->n_latents) * sizeof *l->latents;
-    const part all[PARTS] = {{l->blocks, n_blocks}, {item->best, n_blocks}, {l->latents, n}, {l->mean, n}, {l->power, n}};
+    const size_t n_blocks = bytes_of(l), n = (size_t)(l->n_blocks * l->n_latents), n_means = n * sizeof *l->mean;
+    const part all[PARTS] = {
+        {l->blocks, n_blocks}, {item->best, n_blocks}, {l->latents, n * sizeof *l->latents}, {l->mean, n_means}, {l->power, n_means}};
     memcpy(parts, all, sizeof all);
 }
 

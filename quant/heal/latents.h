@@ -8,7 +8,11 @@
  *
  * The blocks always hold what the latents round to, so the ordinary decoder gives the values that training uses. Gradients pass the
  * rounding as if it were not there (straight-through), but not where a latent is beyond its range and would be pushed further out. The
- * numbers are updated by Adam. Each block is updated on its own, so bytes do not depend on the number of threads. */
+ * numbers are updated by Adam. Each block is updated on its own, so bytes do not depend on the number of threads.
+ *
+ * A latent takes 8 bytes: itself as F32, and the mean of its gradients and that of their squares as BF16. A model's latents are most of
+ * what healing needs of the host's memory, and all of them are read and written in each step. BF16's 8 bits are enough for both means:
+ * a step changes them by a tenth and a fiftieth of what is new in a gradient, and rounds to 1/256. */
 #ifndef APR_QUANT_LATENTS_H
 #define APR_QUANT_LATENTS_H
 
@@ -27,8 +31,9 @@ typedef struct apr_latents {
     int64_t n_blocks;
     int elems, n_subs, n_latents; /* of a block */
     size_t block_bytes;
-    uint8_t *blocks;               /* what the latents stand for; owned */
-    float *latents, *mean, *power; /* [n_blocks, n_latents]: value, mean of its gradients, mean of their squares */
+    uint8_t *blocks;        /* what the latents stand for; owned */
+    float *latents;         /* [n_blocks, n_latents] */
+    uint16_t *mean, *power; /* of each: mean of its gradients, mean of their squares; BF16 */
 } apr_latents;
 
 /* Can tensors of this type be trained? matrix: in blocks; else as floats. */

@@ -312,7 +312,7 @@ static void fill_table(table *t, apr_tensor views[2])
 static uint32_t crc_of_steps(apr_dtype dtype)
 {
     subject *const s = make(dtype);
-    const size_t n = (size_t)(s->l.n_blocks * s->l.n_latents) * sizeof *s->l.latents;
+    const size_t n = (size_t)(s->l.n_blocks * s->l.n_latents), n_means = n * sizeof *s->l.mean;
     float gradients[N];
     uint32_t crc;
 
@@ -323,9 +323,9 @@ static uint32_t crc_of_steps(apr_dtype dtype)
         apr_latents_step(&s->l, 0, s->l.n_blocks, gradients, &usual, step);
     }
     crc = apr_crc32(0, s->l.blocks, s->n_bytes);
-    for (size_t i = 0; i < n / sizeof *s->l.latents; i++) /* any NaN is like any other */
-        if (isnan(s->l.latents[i])) s->l.latents[i] = s->l.mean[i] = s->l.power[i] = 0.0f;
-    crc = apr_crc32(apr_crc32(apr_crc32(crc, s->l.latents, n), s->l.mean, n), s->l.power, n);
+    for (size_t i = 0; i < n; i++) /* any NaN is like any other */
+        if (isnan(s->l.latents[i])) s->l.latents[i] = 0.0f, s->l.mean[i] = s->l.power[i] = 0;
+    crc = apr_crc32(apr_crc32(apr_crc32(crc, s->l.latents, n * sizeof *s->l.latents), s->l.mean, n_means), s->l.power, n_means);
     drop(s);
     return crc;
 }

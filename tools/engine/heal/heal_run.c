@@ -607,7 +607,7 @@ static char *make_terms(const apr_heal_run *run, size_t *n, apr_error *err)
     char *const terms = malloc(capacity);
     if (terms != NULL)
         *n = (size_t)snprintf(terms, capacity,
-                              "aprkit heal 1\n%s%s\n%" PRIu64 " bytes of tensors\n%" PRId64 " steps of %" PRId64
+                              "aprkit heal 2\n%s%s\n%" PRIu64 " bytes of tensors\n%" PRId64 " steps of %" PRId64
                               " tokens in windows of %" PRId64 ", rate %a%s\n%02x\n",
                               inputs, apr_feedback_run_terms(run->feedback), run->conversion->recipe.n_bytes, r->n_steps, r->n_tokens,
                               r->window, r->rate, run->device != NULL ? ", on a GPU" : "", *(const unsigned char *)&one);
