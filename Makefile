@@ -119,7 +119,7 @@ asan := CC='$(if $(clang_),$(CC),clang)' FLAVOR=asan
 # clang 14 misreads what glibc keeps for variables of threads in shared libraries, and the leak check would crash on it now and then.
 asan signals-asan fuzz: export LSAN_OPTIONS := suppressions=$(CURDIR)/tests/libomp.supp:print_suppressions=0:intercept_tls_get_addr=0
 # What works with threads. OpenMP is LLVM's and tells the sanitizer of its barriers through libarcher: gcc's does not.
-TSAN_UNITS := worker parity weights session session_sequences scheduler golden pipe_device pipe_extents pipe_queue work_sink convert out aprkit compare ops ops_threads ops_experts ops_recurrent ops_heads grad rows#  the longest first
+TSAN_UNITS := worker updates parity weights session session_sequences scheduler golden pipe_device pipe_extents pipe_queue work_sink convert out aprkit compare ops ops_threads ops_experts ops_recurrent ops_heads grad rows#  the longest first
 tsan: deps-dev ## the tests of what works with threads, under the thread sanitizer
 	@$(MAKE) $(build) CC='$(if $(clang_),$(CC),clang)' FLAVOR=tsan UNITS='$(TSAN_UNITS)' build/tsan-clang/unit
 	@OMP_TOOL_LIBRARIES="$$(dirname "$$(readlink -f "$$(command -v clang)")")/../lib/libarcher.so" TSAN_OPTIONS=ignore_noninstrumented_modules=1 \

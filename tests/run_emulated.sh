@@ -15,23 +15,23 @@ write() { "$bin/aprrun" --device "$1" tests/data/tiny-qwen2 -n 12 -p 'In the beg
 on_host=$(write host) && on_device=$(write cuda) && printf '%s\n' "the host:$on_host" "device:  $on_device"
 [ -n "$on_host" ] && [ "$on_host" = "$on_device" ]
 END
-# Which codes turn is decided at ties, so the last bits of a gradient change what is reached. Small steps keep that small: on the host, 13
-# rates within 0.5 % of this one reach divergences within 0.31 %, and turn 10260 to 10369 codes (at ten times the rate 2.7 %, and the
-# fall may be less than two standard errors, which refuses the file). Here the divergence falls by 9.7 %, five standard errors. The start is
-# what ldlq made, on the device by products that round to TF32: 0.11 % apart.
+# Which codes turn is decided at ties, so the last bits of a gradient change what is reached. Small steps keep that small: on the host, 7
+# rates within 1 % of this one reach divergences within 0.45 %, and turn 12991 to 13115 codes (at ten times the rate, with half the tokens,
+# 2.7 %, and the fall may be less than two standard errors, which refuses the file). Here the divergence falls by 13.9 %. The start is what
+# ldlq made, on the device by products that round to TF32: 0.11 % apart.
 cat >"$work/same_healing" <<'END'
 #!/bin/sh
 head -c 6000 tests/data/heldout.txt >"$work/text" && tail -c 2000 tests/data/heldout.txt >"$work/judge"
 heal() {
     "$bin/aprquant" --device "$1" --json --to q4_0 --method ldlq --calibration "$work/text" --tokens 256 --window 64 --rounds 0 \
-        --heal --judge "$work/judge" --heal-steps 25 --heal-tokens 64 --heal-rate 0.1 tests/data/tiny-llama "$work/$1.gguf" >"$work/$1.json"
+        --heal --judge "$work/judge" --heal-steps 25 --heal-tokens 128 --heal-rate 0.1 tests/data/tiny-llama "$work/$1.gguf" >"$work/$1.json"
     echo "$?$(sed 's/.*"healing"//' "$work/$1.json" | grep -oE '"(judge_(before|after)|codes_turned)":[^,}]*' | cut -d: -f2 | tr '\n' ' ' | sed 's/^/ /')"
 }
 on_host=$(heal host); on_device=$(heal cuda)
 printf '%s\n' "exit code, divergence before and after, codes turned" "the host: $on_host" "device:   $on_device"
 grep -q '"planned_device_bytes"' "$work/cuda.json" && grep -q '"heal.writer_device"' "$work/cuda.json" && echo "$on_host $on_device" |
     awk 'function near(a, b, share) {return (a - b) ^ 2 < (share * a) ^ 2}
-        function healed(code, before, after) {return code == 0 && after < 0.92 * before}
+        function healed(code, before, after) {return code == 0 && after < 0.88 * before}
         NF != 8 {exit 1}
         {exit !(healed($1, $2, $3) && healed($5, $6, $7) && near($2, $6, 2e-3) && near($3, $7, 0.005) && near($4, $8, 0.01))}'
 END

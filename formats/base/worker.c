@@ -1,4 +1,4 @@
-/* worker.c - a thread and one place for its work. */
+/* worker.c - a thread and a ring of the pieces that are left. */
 #include "formats/base/worker.h"
 
 #include <pthread.h>
@@ -6,13 +6,19 @@
 #include <stdlib.h>
 #include <string.h>
 
+typedef struct piece {
+    void (*work)(void *user);
+    void *user;
+} piece;
+
 struct apr_worker {
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    void (*work)(void *user); /* NULL: none is left */
-    void *user;
+    uint64_t n_started, n_ended;
+    size_t most;
     bool ends;
+    piece pieces[]; /* piece k at k % most */
 };
 
 static void *run(void *context)
@@ -20,27 +26,28 @@ static void *run(void *context)
     apr_worker *const w = context;
 
     pthread_mutex_lock(&w->lock);
-    while (!w->ends || w->work != NULL) {
-        void (*const work)(void *) = w->work;
-        if (work == NULL) {
+    while (!w->ends || w->n_ended < w->n_started) {
+        if (w->n_ended == w->n_started) {
             pthread_cond_wait(&w->changed, &w->lock);
             continue;
         }
+        const piece next = w->pieces[w->n_ended % w->most];
         pthread_mutex_unlock(&w->lock);
-        work(w->user);
+        next.work(next.user);
         pthread_mutex_lock(&w->lock);
-        w->work = NULL;
+        w->n_ended++;
         pthread_cond_broadcast(&w->changed);
     }
     pthread_mutex_unlock(&w->lock);
     return NULL;
 }
 
-apr_status apr_worker_open(apr_worker **worker, apr_error *err)
+apr_status apr_worker_open(apr_worker **worker, size_t most, apr_error *err)
 {
-    apr_worker *const w = *worker = calloc(1, sizeof *w);
+    apr_worker *const w = *worker = calloc(1, sizeof *w + most * sizeof *w->pieces);
 
     if (w == NULL) return apr_no_memory(err, "a thread");
+    w->most = most;
     pthread_mutex_init(&w->lock, NULL);
     pthread_cond_init(&w->changed, NULL);
     const int failed = pthread_create(&w->thread, NULL, run, w);
@@ -52,19 +59,26 @@ apr_status apr_worker_open(apr_worker **worker, apr_error *err)
     return apr_fail(err, APR_E_MEMORY, "a thread cannot be started: %s", strerror(failed));
 }
 
-void apr_worker_wait(apr_worker *w)
+void apr_worker_wait(apr_worker *w, uint64_t n)
 {
     pthread_mutex_lock(&w->lock);
-    while (w->work != NULL) pthread_cond_wait(&w->changed, &w->lock);
+    while (w->n_ended < n) pthread_cond_wait(&w->changed, &w->lock);
     pthread_mutex_unlock(&w->lock);
+}
+
+uint64_t apr_worker_n_ended(apr_worker *w)
+{
+    pthread_mutex_lock(&w->lock);
+    const uint64_t n = w->n_ended;
+    pthread_mutex_unlock(&w->lock);
+    return n;
 }
 
 void apr_worker_start(apr_worker *w, void (*work)(void *user), void *user)
 {
     pthread_mutex_lock(&w->lock);
-    while (w->work != NULL) pthread_cond_wait(&w->changed, &w->lock);
-    w->work = work;
-    w->user = user;
+    while (w->n_started - w->n_ended >= w->most) pthread_cond_wait(&w->changed, &w->lock);
+    w->pieces[w->n_started++ % w->most] = (piece){work, user};
     pthread_cond_broadcast(&w->changed);
     pthread_mutex_unlock(&w->lock);
 }

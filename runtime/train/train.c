@@ -114,11 +114,11 @@ static apr_status give_tensor(apr_train *t, const apr_train_weights *weights, co
                               apr_error *err)
 {
     const bool direct = is_direct(t, weights, tensor);
-    float *const floats = train_floats(t);
+    float *floats = train_floats(t);
 
     if (!is_trained(weights, tensor)) return APR_OK;
+    if (!direct && train_is_on_device(t) && weights->room != NULL) APR_TRY(weights->room(weights->user, tensor, &floats, err));
     if (!direct) APR_TRY(t->backend->get(t, gradient, apr_tensor_elems(tensor), floats, err));
-    if (!direct && t->options.gradients_stay) t->floats_half = 1 - t->floats_half;
     return weights->gradient(weights->user, tensor, direct ? (const float *)(const void *)gradient : floats, err);
 }
 

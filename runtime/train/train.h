@@ -40,8 +40,6 @@ typedef struct apr_train_options {
     bool squares_only;               /* for apr_train_squares alone: no gradients of weights are planned */
     bool float64;                    /* computes in float64: for checks by differences; on the host only */
     bool keeps_weights;              /* on a GPU: weights as the model stores them stay in its memory, see above */
-    bool gradients_stay;             /* on a GPU: the numbers of a gradient stay until the next but one is handed out, for work on another
-                                        thread; takes twice the memory for them */
 } apr_train_options;
 
 /* `model` is a canonical view (convert/naming.h) and must outlive the pass. Allocates nothing large. APR_E_UNSUPPORTED: an operation has
@@ -69,6 +67,9 @@ typedef struct apr_train_weights {
     /* Gets the gradient of the loss by each number: once in a pass for each tensor, after its last use. Between two passes, weights may
      * change; within one, `values` of this tensor is not called again after this. NULL: gradients are dropped. */
     apr_status (*gradient)(void *user, const apr_tensor *tensor, const float *gradient, apr_error *err);
+    /* Of a pass on a GPU: where in the host's memory the gradient of this tensor is put before it is handed out; pinned memory is faster. It
+     * stays there for as long as the caller likes. NULL: in memory of the pass, until `gradient` returns. */
+    apr_status (*room)(void *user, const apr_tensor *tensor, float **to, apr_error *err);
     /* Is the tensor trained? Gradients of others are not computed. NULL: all are. */
     bool (*is_trained)(void *user, const apr_tensor *tensor);
     /* Of a pass on a GPU: are `to` and `gradient` of this tensor device memory, written and read by work that is queued on the device's

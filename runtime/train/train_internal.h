@@ -93,7 +93,6 @@ struct apr_train {
 
     apr_train_line lines[N_LINES];
     char *memory[N_LINES];
-    int floats_half;      /* 0, or 1 with gradients_stay: the half of LINE_FLOATS that may be overwritten */
     int64_t logits_bytes; /* of LINE_LOGITS: values, then their gradients; the losses of rows and the teacher's logits follow */
 };
 
@@ -114,11 +113,7 @@ static inline char *train_numbers_at(const apr_train *t, int line, int64_t numbe
 }
 
 /* Where a tensor's numbers are on their way to or from the caller; NULL: they need no such place. */
-static inline float *train_floats(const apr_train *t)
-{
-    char *const memory = t->memory[LINE_FLOATS];
-    return memory != NULL ? (float *)(void *)(memory + (uint64_t)t->floats_half * (t->lines[LINE_FLOATS].bytes / 2)) : NULL;
-}
+static inline float *train_floats(const apr_train *t) { return (float *)(void *)t->memory[LINE_FLOATS]; }
 
 /* In the memory of logits: after values and gradients a divergence for each row, then the teacher's rows. */
 static inline double *train_row_losses(const apr_train *t) { return (double *)(void *)(t->memory[LINE_LOGITS] + t->logits_bytes); }

@@ -423,11 +423,7 @@ static void make_plan(apr_train *t)
     set_line(t, LINE_WEIGHT_GRADIENTS, by_weights * w.gradients, t->numbers->size);
     set_line(t, LINE_SHARED_GRADIENTS, by_weights * w.shared, t->numbers->size);
     set_line(t, LINE_STORED, (int64_t)stored, 1);
-    set_line(t, LINE_FLOATS,
-             on_device               ? (t->options.gradients_stay ? 2 : 1) * floats
-             : size == sizeof(float) ? 0
-                                     : w.floats,
-             sizeof(float));
+    set_line(t, LINE_FLOATS, on_device ? floats : size == sizeof(float) ? 0 : w.floats, sizeof(float));
     t->logits_bytes = (1 + backward) * v.logits * size;
     set_line(t, LINE_LOGITS, t->logits_bytes + teacher * 4 + n_logits * 8, 1);
     set_line(t, LINE_WORKSPACE, (int64_t)work_numbers(t), t->numbers->size);

@@ -34,14 +34,17 @@ static void pieces_run_in_order_on_another_thread(void **state)
     apr_error err = {0};
     (void)state;
 
-    assert_int_equal(apr_worker_open(&worker, &err), APR_OK);
-    apr_worker_wait(worker); /* for nothing */
+    assert_int_equal(apr_worker_open(&worker, 7, &err), APR_OK);
+    apr_worker_wait(worker, 0); /* for nothing */
+    assert_int_equal(apr_worker_n_ended(worker), 0);
     for (int i = 0; i < PIECES; i++) {
         pieces[i] = (piece){.sum = &sum, .number = i};
         expected = expected * 3 % 1000003 + i;
         apr_worker_start(worker, add, &pieces[i]);
+        assert_true(apr_worker_n_ended(worker) + 7 > (uint64_t)i); /* it waits while seven are left */
         if (i % 100 != 0) continue;
-        apr_worker_wait(worker);
+        apr_worker_wait(worker, (uint64_t)i + 1);
+        assert_int_equal(apr_worker_n_ended(worker), i + 1);
         assert_int_equal(sum, expected);
     }
     apr_worker_close(worker);
@@ -70,10 +73,10 @@ static void work_has_threads_of_its_own(void **state)
 
     assert_non_null(there);
     assert_non_null(here);
-    assert_int_equal(apr_worker_open(&worker, &err), APR_OK);
+    assert_int_equal(apr_worker_open(&worker, 1, &err), APR_OK);
     apr_worker_start(worker, fill, there);
     fill(here);
-    apr_worker_wait(worker);
+    apr_worker_wait(worker, 1);
     assert_memory_equal(here, there, NUMBERS * sizeof *here);
     apr_worker_close(worker);
     free(there), free(here);

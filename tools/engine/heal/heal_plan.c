@@ -10,6 +10,9 @@
 #include <stdio.h>
 #include <string.h>
 
+/* With a GPU gradients wait for the host's steps, in memory for so many of the largest tensor. */
+enum { GRADIENTS = 2 };
+
 static void add_line_of(apr_heal_plan *plan, apr_train_line line)
 {
     if (plan->n_lines < APR_HEAL_LINES) plan->lines[plan->n_lines++] = line;
@@ -86,11 +89,13 @@ static apr_status add_passes(apr_heal_plan *plan, const apr_heal_needs *needs, a
     for (size_t i = 0; i < n; i++) {
         apr_train_line line = lines[i];
         if (needs->student.keeps_weights && strcmp(line.key, "train.stored") == 0) line.bytes = stored_bytes(needs->conversion);
+        if (needs->student.device != NULL && strcmp(line.key, "train.floats") == 0) plan->gradient_bytes = GRADIENTS * line.bytes;
         add_line_of(plan, line);
     }
     apr_train_close(student);
     add_line(plan, "heal.teacher", "evaluating the source", pass_bytes(needs->teacher, false));
     if (needs->student.device == NULL) return APR_OK;
+    add_line(plan, "heal.gradients", "gradients that wait for their step", plan->gradient_bytes);
     add_line_of(plan, needs->student.device->line);
     add_line_of(plan, (apr_train_line){"heal.teacher_device", "evaluating the source", pass_bytes(needs->teacher, true), true});
     return APR_OK;

@@ -15,6 +15,7 @@ typedef struct apr_heal_plan {
     uint64_t bytes, device_bytes; /* sums: of the host's lines, and of the GPU's */
     apr_own_text_plan writer;     /* of the source while it writes text; zeros: it does not */
     bool writes_on_device;        /* false: on the host */
+    uint64_t gradient_bytes;      /* of gradients that wait for their step; 0: each is taken at once */
 } apr_heal_plan;
 
 /* What is planned for. */

@@ -5,9 +5,9 @@
 #include "convert/run.h"
 #include "formats/base/clock.h"
 #include "formats/base/crc32.h"
-#include "formats/base/worker.h"
 #include "formats/files/inputs.h"
 #include "kernels/cuda_loader.h"
+#include "quant/heal/updates.h"
 #include "runtime/calibrate/mixed_text.h"
 #include "runtime/calibrate/own_text.h"
 #include "runtime/check/compare.h"
@@ -26,6 +26,8 @@
 #include <unistd.h>
 
 enum {
+    TOKENS = 512, /* of a step */
+    TOKENS_ON_GPU = 16384,
     JUDGED = 25,          /* steps between two measurements */
     WARM_UP = 10,         /* steps */
     JUDGE_TOKENS = 16384, /* at most */
@@ -63,10 +65,9 @@ struct apr_heal_run {
     apr_input_owner owner;        /* separate from the inputs of the run: the file is replaced */
     apr_model file, stored, view; /* as opened; with the blocks in training; its canonical view */
     apr_trained trained;
-    apr_worker *updater;       /* takes Adam's steps; NULL: the run's own thread does */
-    const apr_tensor *updated; /* being updated by `gradient`; NULL: none is */
-    const float *gradient;
-    int64_t n_done; /* steps */
+    apr_updates *updates; /* takes Adam's steps; NULL: the run's own thread does */
+    void *gradients;      /* that wait for them; pinned */
+    int64_t n_done;       /* steps */
     uint64_t inode_before;
 };
 
@@ -102,7 +103,6 @@ static apr_train_options pass_options(const apr_heal_run *run, bool forward_only
                                .n_windows = run->request.n_tokens / run->request.window,
                                .device = run->device,
                                .keeps_weights = run->keeps_weights,
-                               .gradients_stay = run->device != NULL && !forward_only,
                                .forward_only = forward_only};
 }
 
@@ -274,7 +274,6 @@ static apr_status make_plan(apr_heal_run *run, apr_error *err)
 static apr_status open_run(apr_heal_run *run, apr_error *err)
 {
     APR_TRY(open_device(run, err));
-    if (run->device != NULL) APR_TRY(apr_worker_open(&run->updater, err));
     APR_TRY(apr_view_without_provenance(&run->between, &run->conversion->view, err));
     APR_TRY(apr_canonical(&run->source, &run->between, err));
     if (run->request.judge != NULL || run->request.text != NULL) APR_TRY(apr_tokenizer_of_model(&run->tokenizer, &run->source, err));
@@ -291,6 +290,7 @@ apr_status apr_heal_run_open(apr_heal_run **run, const apr_heal_request *request
     if (r == NULL) return no_memory(err);
     r->request = *request;
     if (most > 0 && r->request.window > most) r->request.window = most;
+    if (r->request.n_tokens == 0) r->request.n_tokens = r->request.on_device ? TOKENS_ON_GPU : TOKENS;
     if (r->request.n_tokens < r->request.window) r->request.n_tokens = r->request.window;
     r->feedback = feedback;
     r->conversion = conversion;
@@ -300,6 +300,14 @@ apr_status apr_heal_run_open(apr_heal_run **run, const apr_heal_request *request
     apr_heal_run_close(r);
     *run = NULL;
     return status;
+}
+
+static void close_updates(apr_heal_run *run)
+{
+    apr_updates_close(run->updates);
+    if (run->gradients != NULL) run->device->cuda->release(run->device->device, run->gradients);
+    run->updates = NULL;
+    run->gradients = NULL;
 }
 
 static void close_file(apr_heal_run *run)
@@ -325,7 +333,7 @@ static void forget_texts(apr_heal_run *run)
 void apr_heal_run_close(apr_heal_run *run)
 {
     if (run == NULL) return;
-    apr_worker_close(run->updater);
+    close_updates(run);
     close_file(run);
     apr_session_close(run->writer);
     apr_session_close(run->reference);
@@ -524,35 +532,50 @@ static apr_latent_rates rates_at(const apr_heal_run *run, int64_t step)
                               .plain = (float)(share * PLAIN_RATE)};
 }
 
-static void update(void *user)
+static apr_status open_updates(apr_heal_run *run, apr_error *err)
+{
+    const uint64_t n_bytes = run->plan.gradient_bytes;
+    size_t n;
+
+    if (run->device == NULL) return APR_OK;
+    apr_train_tensors(run->student, &n);
+    APR_TRY(run->device->cuda->pin(run->device->device, n_bytes, "gradients that wait for their step", &run->gradients, err));
+    return apr_updates_open(&run->updates, &run->trained, run->gradients, (int64_t)(n_bytes / sizeof(float)), n, err);
+}
+
+/* The new blocks of tensors whose steps have been taken go to the GPU. */
+static apr_status renew_updated(apr_heal_run *run, apr_error *err)
+{
+    for (const apr_tensor *tensor; (tensor = apr_updates_ended(run->updates)) != NULL;) APR_TRY(apr_train_renew(run->student, tensor, err));
+    return APR_OK;
+}
+
+/* All of them: before blocks are read. */
+static apr_status end_updates(apr_heal_run *run, apr_error *err)
+{
+    if (run->updates == NULL) return APR_OK;
+    for (const apr_tensor *tensor; (tensor = apr_updates_last(run->updates)) != NULL;) APR_TRY(apr_train_renew(run->student, tensor, err));
+    return APR_OK;
+}
+
+static apr_status take_room(void *user, const apr_tensor *tensor, float **to, apr_error *err)
+{
+    apr_heal_run *const run = user;
+
+    APR_TRY(renew_updated(run, err));
+    *to = apr_updates_room(run->updates, apr_tensor_elems(tensor));
+    return APR_OK;
+}
+
+/* While a GPU computes the next gradients, the host takes steps by those before. */
+static apr_status take_gradient(void *user, const apr_tensor *tensor, const float *gradient, apr_error *err)
 {
     apr_heal_run *const run = user;
     const apr_latent_rates rates = rates_at(run, run->n_done);
 
-    apr_trained_step(&run->trained, run->updated, run->gradient, &rates, run->n_done + 1);
-}
-
-/* After the last update the tensor's new blocks go to the GPU. */
-static apr_status end_update(apr_heal_run *run, apr_error *err)
-{
-    const apr_tensor *const updated = run->updated;
-
-    if (updated == NULL) return APR_OK;
-    if (run->updater != NULL) apr_worker_wait(run->updater);
-    run->updated = NULL;
-    return apr_train_renew(run->student, updated, err);
-}
-
-/* While a GPU computes the next gradient, the host updates by this one. */
-static apr_status take_gradient(void *user, const apr_tensor *tensor, const float *gradient, apr_error *err)
-{
-    apr_heal_run *const run = user;
-
-    if (run->updater != NULL) APR_TRY(end_update(run, err));
-    run->updated = tensor;
-    run->gradient = gradient;
-    if (run->updater != NULL) apr_worker_start(run->updater, update, run);
-    else update(run);
+    (void)err;
+    if (run->updates != NULL) apr_updates_add(run->updates, tensor, gradient, &rates, run->n_done + 1);
+    else apr_trained_step(&run->trained, tensor, gradient, &rates, run->n_done + 1);
     return APR_OK;
 }
 
@@ -565,7 +588,7 @@ static bool is_trained(void *user, const apr_tensor *tensor)
 static apr_status make_step(apr_heal_run *run, int32_t *step_ids, apr_error *err)
 {
     const int64_t window = run->request.window, n_windows = run->request.n_tokens / window;
-    const apr_train_weights weights = {.gradient = take_gradient, .is_trained = is_trained, .user = run};
+    const apr_train_weights weights = {.gradient = take_gradient, .room = take_room, .is_trained = is_trained, .user = run};
     apr_train_model teacher = {.train = run->teacher};
     const apr_train_teacher asked = apr_train_teacher_of(&teacher);
     double loss;
@@ -573,11 +596,10 @@ static apr_status make_step(apr_heal_run *run, int32_t *step_ids, apr_error *err
     for (int64_t i = 0; i < n_windows; i++)
         memcpy(step_ids + i * window, apr_mixed_text_window(&run->text, run->n_done * n_windows + i), (size_t)window * sizeof *step_ids);
     APR_TRY(apr_train_forward(run->teacher, NULL, step_ids, err));
-    apr_status status = apr_train_gradient(run->student, &weights, step_ids, &asked, &loss, err);
-    const apr_status ended = end_update(run, status == APR_OK ? err : NULL); /* also of a pass that failed */
-    if (status == APR_OK) status = ended;
-    if (status == APR_OK) run->n_done++;
-    return status;
+    APR_TRY(end_updates(run, err)); /* the source's pass did not need the new blocks */
+    APR_TRY(apr_train_gradient(run->student, &weights, step_ids, &asked, &loss, err));
+    run->n_done++;
+    return APR_OK;
 }
 
 /* ---- what is kept: OUT.resume/heal ----
@@ -780,7 +802,7 @@ static apr_status train(apr_heal_run *run, const char *out, apr_error *err)
     const double start = apr_seconds_now();
     const int64_t n_before = run->n_done;
     int32_t *const step_ids = malloc((size_t)run->request.n_tokens * sizeof *step_ids + 1);
-    apr_status status = step_ids != NULL ? APR_OK : no_memory(err);
+    apr_status status = step_ids != NULL ? open_updates(run, err) : no_memory(err);
     char what[64];
 
     while (status == APR_OK && run->n_done < n_steps) {
@@ -791,10 +813,12 @@ static apr_status train(apr_heal_run *run, const char *out, apr_error *err)
                             what);
         status = make_step(run, step_ids, err);
         if (status != APR_OK || (run->n_done % JUDGED != 0 && run->n_done != n_steps)) continue;
-        status = judge(run, err);
+        status = end_updates(run, err);
+        if (status == APR_OK) status = judge(run, err);
         if (status == APR_OK && run->request.is_kept) status = keep(run, out, err);
     }
     free(step_ids);
+    close_updates(run); /* also those of a step that failed */
     return status;
 }
 

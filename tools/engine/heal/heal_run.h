@@ -17,7 +17,8 @@
 typedef struct apr_heal_request {
     const apr_text_input *text;  /* to train on, besides the model's own; NULL: the calibration's */
     const apr_text_input *judge; /* NULL: text that the model writes, by another seed */
-    int64_t n_steps, n_tokens;   /* n_tokens: of a step, in windows */
+    int64_t n_steps,
+        n_tokens; /* n_tokens: of a step, in windows; 0: 512, on a GPU 16,384, because a step of latents takes as long as those */
     int64_t window;
     double rate;    /* multiplies all learning rates */
     bool on_device; /* passes of source and file run on the GPU `ordinal` of CUDA; latents and their steps stay on the host */
