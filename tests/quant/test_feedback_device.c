@@ -16,8 +16,8 @@
 
 #include <cmocka.h>
 
-static const apr_dtype all_types[] = {APR_Q4_0, APR_Q4_1,  APR_Q5_0,  APR_Q5_1,   APR_Q8_0,   APR_Q4_K, APR_Q5_K,
-                                      APR_Q6_K, APR_MXFP4, APR_NVFP4, APR_IQ4_NL, APR_IQ4_XS, APR_Q2_K, APR_Q3_K};
+static const apr_dtype all_types[] = {APR_Q4_0,  APR_Q4_1,   APR_Q5_0,   APR_Q5_1, APR_Q8_0, APR_Q4_K, APR_Q5_K, APR_Q6_K,  APR_MXFP4,
+                                      APR_NVFP4, APR_IQ4_NL, APR_IQ4_XS, APR_Q2_K, APR_Q3_K, APR_Q1_0, APR_Q2_0, APR_TQ1_0, APR_TQ2_0};
 enum { N_TYPES = sizeof all_types / sizeof *all_types, N = 256, ROWS = 37, TOKENS = 300 };
 
 static uint32_t seed;
@@ -131,6 +131,16 @@ static void from_the_same_sums_come_the_hosts_bytes(void **state)
     }
     apr_feedback_close(&f);
     close_bench(&b);
+}
+
+/* kernels/cuda/feedback tells signs from whole numbers by it. */
+static void only_q1_0_has_blocks_of_128(void **state)
+{
+    (void)state;
+    for (int d = 0; d < APR_DTYPE_COUNT; d++) {
+        const apr_grid *const grid = apr_grid_of((apr_dtype)d);
+        if (grid != NULL) assert_true((grid->elems == 128) == (d == APR_Q1_0));
+    }
 }
 
 static void rows_that_do_not_fit_at_once_become_the_same(void **state)
@@ -304,6 +314,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(from_the_same_sums_come_the_hosts_bytes),
+        cmocka_unit_test(only_q1_0_has_blocks_of_128),
         cmocka_unit_test(rows_that_do_not_fit_at_once_become_the_same),
         cmocka_unit_test(sums_of_several_inputs_are_those_of_all_tokens),
         cmocka_unit_test(memory_is_what_the_plan_says),

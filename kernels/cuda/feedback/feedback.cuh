@@ -53,8 +53,16 @@ apr_status apr_cuda_row_refit(apr_cuda_solver *solver, const apr_cuda_feedback_r
 /* --- a grid: without contraction to FMA, so that values are those of a decoder --- */
 
 enum { GRID_HALF, GRID_SUB_SCALE, GRID_EXPONENT, GRID_E4M3, GRID_POINTS };
-/* What codes are. */
-enum grid_codes { CODES_WHOLE, CODES_E2M1, CODES_IQ4 };
+/* What codes are: whole numbers, doubled values of E2M1, levels of IQ4, or -1 and 1. */
+enum grid_codes { CODES_WHOLE, CODES_E2M1, CODES_IQ4, CODES_SIGNS };
+enum { SIGNS_ELEMS = 128 /* of a block of Q1_0, the one type with signs; no other type has blocks of as many (test_feedback_device) */ };
+
+static inline grid_codes codes_of(const apr_cuda_grid *grid)
+{
+    if (grid->is_e2m1) return CODES_E2M1;
+    if (grid->is_iq4) return CODES_IQ4;
+    return grid->elems == SIGNS_ELEMS ? CODES_SIGNS : CODES_WHOLE;
+}
 
 struct grid_step {
     float step, offset, inverse;
@@ -103,6 +111,7 @@ template <grid_codes CODES> static __device__ __forceinline__ float nearest_code
         return copysignf(nearest_magnitude(fabsf(u)), u);
     }
     if (CODES == CODES_IQ4) return nearest_iq4(__fmul_rn(x, s.inverse));
+    if (CODES == CODES_SIGNS) return __fmul_rn(x, s.inverse) > 0.0f ? 1.0f : -1.0f;
     const float u = __fmul_rn(__fadd_rn(x, s.offset), s.inverse), bounded = u > grid.low ? u : grid.low;
     const float inside = bounded < grid.high ? bounded : grid.high;
     return __fsub_rn(__fadd_rn(inside, 12582912.0f), 12582912.0f);
@@ -112,14 +121,14 @@ template <grid_codes CODES> static __device__ __forceinline__ float nearest_code
 
 static inline unsigned blocks_of_rows(int64_t n_rows) { return blocks_of(n_rows, FEEDBACK_WARPS); }
 
-/* Updates g, a row's part of E H, for the changes of its errors in columns [begin, end): columns from `end` to `width` of the panel that
+/* Updates g, a row's part of E H, for the changes of its errors in columns [begin, end): columns from `later` to `width` of the panel that
  * begins with column `first`. lost: the decrease of a column's error, one column per lane, zeros after the last. */
-static __device__ __forceinline__ void update_later(const float *__restrict__ h, int64_t n, int64_t first, int begin, int end, int width,
-                                                    float lost, float *g)
+static __device__ __forceinline__ void update_later(const float *__restrict__ h, int64_t n, int64_t first, int begin, int end, int later,
+                                                    int width, float lost, float *g)
 {
     const int lane = (int)threadIdx.x % 32;
     if (!__any_sync(0xffffffffu, lost != 0.0f)) return;
-    for (int c = end; c < width; c += 32) {
+    for (int c = later; c < width; c += 32) {
         const bool is_there = c + lane < width;
         const float *const column = h + (first + begin) * n + first + (is_there ? c + lane : c);
         float sum = 0.0f;

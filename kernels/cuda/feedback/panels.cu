@@ -141,12 +141,24 @@ static __global__ void __launch_bounds__(32 * WARPS, 2) /* else 7.5, with 1,024 
     }
 }
 
+typedef void (*round_fn)(apr_cuda_feedback_rows r, const float *pull, const int32_t *order, int64_t n, int64_t first, int width);
+
+static round_fn round_kernel_of(grid_codes codes)
+{
+    switch (codes) {
+    case CODES_E2M1: return k_round<CODES_E2M1>;
+    case CODES_IQ4: return k_round<CODES_IQ4>;
+    case CODES_SIGNS: return k_round<CODES_SIGNS>;
+    default: return k_round<CODES_WHOLE>;
+    }
+}
+
 apr_status apr_cuda_row_round(apr_cuda_solver *s, const apr_cuda_feedback_rows *r, apr_error *err)
 {
     const apr_cuda_factors *const f = r->factors;
     const int64_t n = f->n;
     if (r->grid.points != APR_DTYPE_COUNT) return apr_cuda_points_round(s, r, err);
-    const auto kernel = r->grid.is_e2m1 ? k_round<CODES_E2M1> : r->grid.is_iq4 ? k_round<CODES_IQ4> : k_round<CODES_WHOLE>;
+    const auto kernel = round_kernel_of(codes_of(&r->grid));
     APR_TRY(apr_cuda_make_current(s->device, err));
     apr_cuda_begin(s->device, "rounding %lld rows of %lld with feedback", (long long)r->n_rows, (long long)n);
     for (int64_t first = 0; first < n; first += PANEL) {

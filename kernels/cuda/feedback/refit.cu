@@ -93,33 +93,43 @@ static __global__ void __launch_bounds__(32 * WARPS, 2)
         uint16_t d = r.d[block], dmin = r.dmin[block];
         const fit_sums s = sum_fit<ELEMS>(m, h, n, first + begin, begin);
         if (!fit_block(r.grid, s, &d, &dmin)) continue; /* all lanes agree */
-        float lost = 0.0f;
         for (int c = begin + lane; c < begin + ELEMS; c += 32) {
             const int64_t here = row * n + first + c, sub = row * (n / sub_elems) + (first + c) / sub_elems;
             const float before = r.error[here];
             const float left = r.weight[here] - value_of(step_of(r.grid, d, dmin, r.scale[sub], r.min[sub]), (float)r.code[here]);
             r.error[here] = left;
-            lost = before - left;
+            if (ELEMS == PANEL) continue; /* no column is after the block */
+            update_later(h, n, first, c - lane, c - lane + 32, begin + ELEMS, width, before - left, m->g);
         }
         __syncwarp();
         if (lane == 0) r.d[block] = d, r.dmin[block] = dmin;
         __syncwarp();
-        if (ELEMS == 32) update_later(h, n, first, begin, begin + ELEMS, width, lost, m->g); /* otherwise the block is the whole panel */
+    }
+}
+
+typedef void (*refit_fn)(apr_cuda_feedback_rows r, const float *h, int64_t n, int64_t first, int width);
+
+static refit_fn kernel_of(int elems)
+{
+    switch (elems) {
+    case 32: return k_refit<32>;
+    case 64: return k_refit<64>;
+    case 128: return k_refit<128>;
+    default: return k_refit<PANEL>;
     }
 }
 
 apr_status apr_cuda_row_refit(apr_cuda_solver *s, const apr_cuda_feedback_rows *r, apr_error *err)
 {
     const int64_t n = r->factors->n;
+    const refit_fn kernel = kernel_of(r->grid.elems);
     if (r->grid.steps == GRID_EXPONENT || r->grid.steps == GRID_E4M3) return APR_OK; /* without d */
     APR_TRY(apr_cuda_make_current(s->device, err));
     apr_cuda_begin(s->device, "refitting the scales of %lld rows of %lld", (long long)r->n_rows, (long long)n);
     for (int64_t first = 0; first < n; first += PANEL) {
         const int64_t width = n - first < PANEL ? n - first : (int64_t)PANEL;
         APR_TRY(apr_cuda_panel_of_errors(s, r, first, width, PRODUCT_EXACT, err));
-        if (r->grid.elems == PANEL)
-            k_refit<PANEL><<<blocks_of_rows(r->n_rows), 32 * WARPS, 0, s->device->stream>>>(*r, r->factors->h, n, first, (int)width);
-        else k_refit<32><<<blocks_of_rows(r->n_rows), 32 * WARPS, 0, s->device->stream>>>(*r, r->factors->h, n, first, (int)width);
+        kernel<<<blocks_of_rows(r->n_rows), 32 * WARPS, 0, s->device->stream>>>(*r, r->factors->h, n, first, (int)width);
         APR_TRY(apr_cuda_outcome(s->device, cudaGetLastError(), err));
     }
     return APR_OK;
