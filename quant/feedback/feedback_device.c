@@ -202,20 +202,12 @@ static uint64_t factors_bytes(int64_t n)
     return 2 * apr_device_sums_bytes(n) + apr_align_up(square * sizeof(double), 256) + 3 * apr_align_up((uint64_t)n * 4, 256);
 }
 
-bool apr_feedback_supports_device(apr_dtype dtype)
-{
-    const apr_grid *const grid = apr_grid_of(dtype);
-    return grid != NULL && grid->is_on_device;
-}
-
 apr_status apr_feedback_plan_item(apr_feedback_plan *plan, apr_dtype dtype, int64_t n_rows, int64_t n, apr_error *err)
 {
     const apr_grid *const grid = apr_grid_of(dtype);
 
     if (grid == NULL || n < 1 || n_rows < 1) return APR_OK;
-    plan->bytes[APR_FEEDBACK_LIBRARIES] = larger(plan->bytes[APR_FEEDBACK_LIBRARIES], workspace_bytes);
     plan->bytes[APR_FEEDBACK_ROWS] = larger(plan->bytes[APR_FEEDBACK_ROWS], LEAST_ROWS * (uint64_t)n * sizeof(float)); /* inputs */
-    if (!grid->is_on_device) return APR_OK;
     if (n > MOST_COLUMNS)
         return apr_fail(err, APR_E_UNSUPPORTED,
                         "error feedback on a GPU supports rows of at most %d values, but some have %lld; use --device host",
@@ -242,7 +234,6 @@ uint64_t apr_feedback_plan_bytes(const apr_feedback_plan *plan)
 static apr_status allocate(apr_feedback_device *g, apr_feedback_line line, uint8_t **to, apr_error *err)
 {
     void *p = NULL;
-    if (g->plan.bytes[line] == 0) return APR_OK; /* factors, if only the host searches */
     APR_TRY(g->cuda->alloc(g->device, g->plan.bytes[line], apr_feedback_line_names[line], &p, err));
     *to = p;
     return APR_OK;
@@ -309,20 +300,6 @@ apr_status apr_device_sums_add(apr_feedback_device *g, apr_device_sums *sums, in
     else APR_TRY(add_from_host(g, sums, x, n_tokens, err));
     sums->n_tokens += n_tokens;
     return g->cuda->check(g->device, "calibration", err);
-}
-
-apr_status apr_device_sums_merge(apr_feedback_device *g, const apr_device_sums *sums, apr_hessian *into, apr_error *err)
-{
-    if (sums->at == NULL) return APR_OK;
-    const uint64_t n_bytes = (uint64_t)(sums->n * sums->n) * sizeof(float);
-    float *const read = malloc((size_t)n_bytes);
-    if (read == NULL) return apr_no_memory(err, "the sums of a layer's inputs");
-    const apr_status status = g->cuda->download(g->device, read, sums->at, n_bytes, err);
-    for (int64_t i = 0; i < sums->n && status == APR_OK; i++)
-        for (int64_t j = 0; j <= i; j++) into->sum[i * sums->n + j] += (double)read[i * sums->n + j];
-    into->n_tokens += sums->n_tokens;
-    free(read);
-    return status;
 }
 
 void apr_device_sums_drop(apr_feedback_device *g, apr_device_sums *sums)

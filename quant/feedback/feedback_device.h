@@ -31,10 +31,7 @@ typedef struct apr_feedback_plan {
 
 extern const char *const apr_feedback_line_names[APR_FEEDBACK_LINES];
 
-/* False for types that only the host searches. */
-bool apr_feedback_supports_device(apr_dtype dtype);
-/* Adds a matrix of n_rows rows of n; for a type that only the host searches, what its sums need. APR_E_UNSUPPORTED: it is wider than the
- * kernels' grids allow. */
+/* Adds a matrix of n_rows rows of n. APR_E_UNSUPPORTED: it is wider than the kernels' grids allow. */
 apr_status apr_feedback_plan_item(apr_feedback_plan *plan, apr_dtype dtype, int64_t n_rows, int64_t n, apr_error *err);
 uint64_t apr_feedback_plan_bytes(const apr_feedback_plan *plan);
 /* Bytes of device memory for the sums of n inputs. */
@@ -58,8 +55,6 @@ const char *apr_feedback_device_solver(const apr_feedback_device *gpu);
 /* x [n_tokens, n]: in device memory, written by work that has finished, or on the host. It may be freed when the call returns. */
 apr_status apr_device_sums_add(apr_feedback_device *gpu, apr_device_sums *sums, int64_t n, const float *x, bool is_on_device,
                                int64_t n_tokens, apr_error *err);
-/* Adds sums to the host's. No inputs yet: nothing is added. */
-apr_status apr_device_sums_merge(apr_feedback_device *gpu, const apr_device_sums *sums, apr_hessian *into, apr_error *err);
 void apr_device_sums_drop(apr_feedback_device *gpu, apr_device_sums *sums);
 
 /* *is_empty: all inputs were zero, so there is nothing to feed back. Fails as apr_feedback_prepare does. */

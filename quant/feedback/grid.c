@@ -459,12 +459,11 @@ static void pack_q6_k(const apr_grid_block *from, void *block)
 
 #define CODEC(id)     .unpack = unpack_##id, .pack = pack_##id
 #define ONE_SCALE(n)  .elems = (n), .sub_elems = (n), .steps = APR_GRID_HALF, .scale_low = 1, .scale_high = 1
-#define PLAIN(id)     ONE_SCALE(32), .is_on_device = true, CODEC(id)
+#define PLAIN(id)     ONE_SCALE(32), CODEC(id)
 #define SHIFTED(id)   PLAIN(id), .min_low = -1, .min_high = -1, .fits_min = true, .min_is_signed = true
 #define LEVELS(table) .levels = (table), .n_levels = (int)sizeof(table)
-#define WITH_MINS(id)                                                                                                                     \
-    .elems = 256, .sub_elems = 32, .steps = APR_GRID_SUB_SCALE, .scale_high = 63, .min_high = 63, .fits_min = true, .is_on_device = true, \
-    CODEC(id)
+#define WITH_MINS(id) \
+    .elems = 256, .sub_elems = 32, .steps = APR_GRID_SUB_SCALE, .scale_high = 63, .min_high = 63, .fits_min = true, CODEC(id)
 #define SUB_SCALES(n, least, most) .elems = 256, .sub_elems = (n), .steps = APR_GRID_SUB_SCALE, .scale_low = (least), .scale_high = (most)
 #define FP4(n)                     .elems = (n), .is_e2m1 = true, .low = -12.0f, .high = 12.0f
 
@@ -476,32 +475,18 @@ static const apr_grid grids[APR_DTYPE_COUNT] = {
     [APR_Q5_1] = {.high = 31.0f, SHIFTED(q5_1)},
     [APR_Q4_K] = {.high = 15.0f, WITH_MINS(q4_k)},
     [APR_Q5_K] = {.high = 31.0f, WITH_MINS(q5_k)},
-    [APR_Q6_K] = {.low = -32.0f, .high = 31.0f, SUB_SCALES(16, -128, 127), .is_on_device = true, CODEC(q6_k)},
+    [APR_Q6_K] = {.low = -32.0f, .high = 31.0f, SUB_SCALES(16, -128, 127), CODEC(q6_k)},
     /* up to exponent 252: 6 * 2^(252-127) is finite */
-    [APR_MXFP4] = {FP4(32), .sub_elems = 32, .steps = APR_GRID_EXPONENT, .scale_high = 252, .is_on_device = true, CODEC(mxfp4)},
-    [APR_NVFP4] = {FP4(64), .sub_elems = 16, .steps = APR_GRID_E4M3, .scale_high = 126, .scale_reach = 6, .is_on_device = true,
-                   CODEC(nvfp4)},
-    [APR_IQ4_NL] = {.low = -127.0f, .high = 113.0f, LEVELS(iq4_levels), ONE_SCALE(32), .is_on_device = true, CODEC(iq4_nl)},
-    [APR_IQ4_XS] = {.low = -127.0f,
-                    .high = 113.0f,
-                    LEVELS(iq4_levels),
-                    SUB_SCALES(32, -32, 31),
-                    .scale_reach = 2,
-                    .is_on_device = true,
-                    CODEC(iq4_xs)},
-    [APR_Q1_0] = {.low = -1.0f, .high = 1.0f, LEVELS(signs), ONE_SCALE(128), .is_on_device = true, CODEC(q1_0)},
-    [APR_Q2_0] = {.low = -1.0f, .high = 2.0f, ONE_SCALE(64), .is_on_device = true, CODEC(q2_0)},
-    [APR_TQ1_0] = {.low = -1.0f, .high = 1.0f, ONE_SCALE(256), .is_on_device = true, CODEC(tq1_0)},
-    [APR_TQ2_0] = {.low = -1.0f, .high = 1.0f, ONE_SCALE(256), .is_on_device = true, CODEC(tq2_0)},
-    [APR_Q2_K] = {.high = 3.0f,
-                  SUB_SCALES(16, 0, 15),
-                  .min_high = 15,
-                  .fits_min = true,
-                  .scale_reach = 2,
-                  .min_reach = 2,
-                  .is_on_device = true,
-                  CODEC(q2_k)},
-    [APR_Q3_K] = {.low = -4.0f, .high = 3.0f, SUB_SCALES(16, -32, 31), .scale_reach = 4, .is_on_device = true, CODEC(q3_k)},
+    [APR_MXFP4] = {FP4(32), .sub_elems = 32, .steps = APR_GRID_EXPONENT, .scale_high = 252, CODEC(mxfp4)},
+    [APR_NVFP4] = {FP4(64), .sub_elems = 16, .steps = APR_GRID_E4M3, .scale_high = 126, .scale_reach = 6, CODEC(nvfp4)},
+    [APR_IQ4_NL] = {.low = -127.0f, .high = 113.0f, LEVELS(iq4_levels), ONE_SCALE(32), CODEC(iq4_nl)},
+    [APR_IQ4_XS] = {.low = -127.0f, .high = 113.0f, LEVELS(iq4_levels), SUB_SCALES(32, -32, 31), .scale_reach = 2, CODEC(iq4_xs)},
+    [APR_Q1_0] = {.low = -1.0f, .high = 1.0f, LEVELS(signs), ONE_SCALE(128), CODEC(q1_0)},
+    [APR_Q2_0] = {.low = -1.0f, .high = 2.0f, ONE_SCALE(64), CODEC(q2_0)},
+    [APR_TQ1_0] = {.low = -1.0f, .high = 1.0f, ONE_SCALE(256), CODEC(tq1_0)},
+    [APR_TQ2_0] = {.low = -1.0f, .high = 1.0f, ONE_SCALE(256), CODEC(tq2_0)},
+    [APR_Q2_K] = {.high = 3.0f, SUB_SCALES(16, 0, 15), .min_high = 15, .fits_min = true, .scale_reach = 2, .min_reach = 2, CODEC(q2_k)},
+    [APR_Q3_K] = {.low = -4.0f, .high = 3.0f, SUB_SCALES(16, -32, 31), .scale_reach = 4, CODEC(q3_k)},
 };
 
 const apr_grid *apr_grid_of(apr_dtype dtype)

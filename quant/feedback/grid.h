@@ -60,7 +60,6 @@ typedef struct apr_grid {
     bool min_is_signed;        /* dmin may be negative */
     int scale_reach;           /* how far a search changes scales and minimums at once; 0: by one, see feedback.c */
     int min_reach;
-    bool is_on_device; /* kernels/cuda/feedback searches it */
     void (*unpack)(const void *block, apr_grid_block *to);
     void (*pack)(const apr_grid_block *from, void *block);
 } apr_grid;

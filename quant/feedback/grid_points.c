@@ -155,7 +155,7 @@ POINTS(iq1_m, apr_iq1_book, 0.125f, 0.25f, 0.125f)
 
 #define GRID(id, n, most, reach)                                                                                                         \
     .elems = IQ_ELEMS, .sub_elems = (n), .steps = APR_GRID_POINTS, .scale_high = (most), .scale_reach = (reach), .points = &id##_points, \
-    .is_on_device = true, .unpack = unpack_##id, .pack = pack_##id
+    .unpack = unpack_##id, .pack = pack_##id
 
 static const apr_grid grids[APR_DTYPE_COUNT] = {
     [APR_IQ2_XXS] = {GRID(iq2_xxs, 32, 15, 2)}, [APR_IQ2_XS] = {GRID(iq2_xs, 16, 15, 2)},

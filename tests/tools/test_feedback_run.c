@@ -113,9 +113,9 @@ static double sum_of_errors(const bench *b)
     return sum;
 }
 
-/* Types that a device searches, those that it does not, and those of both kinds with the same inputs, or that need columns in another
- * order. Its sums are float32, so that a few codes are others. */
-static void types_are_rounded_on_a_device_or_on_the_host(void **state)
+/* Types of one and of several scales a block, with codebooks, and two with the same inputs of which one needs columns in another order. A
+ * device's sums are float32, so that a few codes are others. */
+static void types_are_rounded_on_a_device_as_on_the_host(void **state)
 {
     static const apr_dtype types[][2] = {{APR_NVFP4, APR_NVFP4}, {APR_TQ2_0, APR_TQ2_0}, {APR_IQ2_S, APR_IQ2_S}, {APR_IQ1_S, APR_IQ3_XXS},
                                          {APR_MXFP4, APR_IQ2_S}, {APR_IQ1_M, APR_MXFP4}, {APR_Q2_0, APR_IQ3_S}};
@@ -261,7 +261,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_device_encodes_what_it_is_asked_for_and_the_terms_say_so),
-        cmocka_unit_test(types_are_rounded_on_a_device_or_on_the_host),
+        cmocka_unit_test(types_are_rounded_on_a_device_as_on_the_host),
         cmocka_unit_test(sums_of_a_finished_pass_are_kept),
         cmocka_unit_test(fewer_sums_at_a_time_take_more_passes_and_give_the_same),
         cmocka_unit_test(what_does_not_fit_is_refused_before_anything_is_allocated),

@@ -618,21 +618,13 @@ static apr_status prepare_there(apr_feedback_run *run, apr_dtype to, const apr_f
     return status;
 }
 
-/* Adds sums to those of all operations, from the GPU for a type that is searched on the host. */
-static apr_status merge_sums(apr_feedback_run *run, const apr_feedback_link *link, apr_hessian *all, apr_error *err)
-{
-    if (run->gpu != NULL) return apr_device_sums_merge(run->gpu, device_sums_of(run, link->input, link->expert), all, err);
-    if (sums_of(run, link->input, link->expert)->sum != NULL) merge(all, sums_of(run, link->input, link->expert));
-    return APR_OK;
-}
-
 /* Computes the factors for a matrix. If several operations use it (a shared layer), their sums are added. Factors are reused by following
  * matrices with the same sums. */
 static apr_status prepare(apr_feedback_run *run, apr_dtype to, const apr_feedback_link *links, size_t n, int64_t *n_tokens,
                           const apr_feedback **prepared, apr_error *err)
 {
     const apr_hessian *const first = sums_of(run, links[0].input, links[0].expert);
-    const bool is_merged = n > 1 || run->gpu != NULL;
+    const bool is_merged = n > 1;
     apr_feedback_options options = run->request.options;
     apr_hessian all = {0};
 
@@ -648,9 +640,10 @@ static apr_status prepare(apr_feedback_run *run, apr_dtype to, const apr_feedbac
     run->prepared_from = is_merged ? NULL : first->sum;
     if (is_merged) APR_TRY(apr_hessian_open(&all, run->inputs.inputs[links[0].input].width, err));
     apr_status status = APR_OK;
-    for (size_t i = 0; i < n && is_merged && status == APR_OK; i++) status = merge_sums(run, &links[i], &all, err);
+    for (size_t i = 0; i < n && is_merged; i++)
+        if (sums_of(run, links[i].input, links[i].expert)->sum != NULL) merge(&all, sums_of(run, links[i].input, links[i].expert));
     const apr_hessian *const sums = is_merged ? &all : first;
-    if (status == APR_OK && !apr_hessian_is_empty(sums)) {
+    if (!apr_hessian_is_empty(sums)) {
         status = apr_feedback_prepare(&run->prepared, sums, &options, run->reader_name, err);
         *prepared = &run->prepared;
     }
@@ -689,7 +682,7 @@ static int64_t rows_at_once(const apr_feedback_run *run, size_t item)
     const apr_pipe_item *const it = &run->conversion->items[item];
     const int64_t n_rows = apr_tensor_rows(it->from), most = n_rows < ROWS_AT_ONCE ? n_rows : ROWS_AT_ONCE;
 
-    if (run->gpu == NULL || !apr_feedback_supports_device(it->to) || n_rows == 0) return most;
+    if (run->gpu == NULL || n_rows == 0) return most;
     const int64_t there = apr_feedback_device_rows(run->gpu, it->to, apr_tensor_columns(it->from), n_rows);
     return there > most ? there : most;
 }
@@ -744,7 +737,7 @@ static apr_status encode_matrices(apr_feedback_run *run, size_t item, float *val
     const int64_t n_matrices = apr_feedback_matrices(from), n_rows = apr_tensor_rows(from) / n_matrices;
     apr_feedback_fact *const fact = &run->facts[item];
     const apr_dtype to = run->conversion->items[item].to;
-    const bool is_there = run->gpu != NULL && apr_feedback_supports_device(to);
+    const bool is_there = run->gpu != NULL;
     size_t at;
     const size_t end = apr_feedback_links_of_item(&run->links, item, &at) + at;
 

@@ -401,20 +401,6 @@ static void write_feedback(const apr_feedback_run *run, FILE *page)
     fputs("</p>\n", page);
 }
 
-/* Reports types that the GPU's error feedback does not support. */
-static void print_searched_here(const apr_feedback_run *run)
-{
-    size_t n = 0;
-    const char *example = NULL;
-
-    for (size_t i = 0; i < run->conversion->layout.n_tensors; i++) {
-        const apr_dtype to = run->conversion->items[i].to;
-        if (!run->facts[i].is_taken || apr_feedback_supports_device(to)) continue;
-        if (n++ == 0) example = apr_dtypes[to].name;
-    }
-    if (n > 0) printf("  calibrated on the GPU, but rounded on the CPU: %zu tensor%s (%s)\n", n, n == 1 ? "" : "s", example);
-}
-
 /* Prints the plan of a GPU's memory. */
 static void print_plan(const apr_feedback_run *run, bool dry_run)
 {
@@ -426,7 +412,6 @@ static void print_plan(const apr_feedback_run *run, bool dry_run)
         printf("%s%s %s", i > 0 ? ", " : "", apr_feedback_line_names[i], apr_size_text(text, run->plan.bytes[i]));
     printf("; together %s%s\n", apr_size_text(all, apr_feedback_plan_bytes(&run->plan)),
            dry_run ? " (less with fewer sums at a time and more passes over the text)" : "");
-    print_searched_here(run);
     if (dry_run) return;
     printf("  planned on the GPU for the model: %s\n", apr_size_text(text, run->session_bytes));
     printf("  factors computed by %s\n", run->solver);
