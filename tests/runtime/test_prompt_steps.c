@@ -6,6 +6,7 @@
 #include "tests/support/fake_device.h"
 #include "tests/support/program_model.h"
 #include "tests/support/replay_script.h"
+#include "tests/support/sanitizer.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -235,8 +236,9 @@ static float *after_prompt(const program_model *m, size_t n_ids, bool fused, int
 static void sessions_answer_the_same(void **state)
 {
     (void)state;
-    int n_with_steps = 0;
-    for (size_t i = 0; i < apr_n_families; i++) {
+    const size_t step = APR_HAS_SANITIZER ? 4 : 1;
+    size_t n_with_steps = 0;
+    for (size_t i = 0; i < apr_n_families; i += step) {
         const char *const name = apr_families[i]->types[0].name;
         program_model m;
         if (apr_family_ability(apr_families[i], &apr_ref_backend) != APR_ABLE_RUN) continue;
@@ -253,7 +255,7 @@ static void sessions_answer_the_same(void **state)
         free(c);
         program_model_close(&m);
     }
-    assert_true(n_with_steps >= 20);
+    assert_true(n_with_steps >= 20 / step);
 }
 
 int main(void)

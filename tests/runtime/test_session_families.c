@@ -5,6 +5,7 @@
 #include "runtime/session/trace.h"
 #include "tests/support/fake_device.h"
 #include "tests/support/program_model.h"
+#include "tests/support/sanitizer.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -103,15 +104,17 @@ static int with_layers(const char *architecture, apr_dtype dtype, family_check c
     return n;
 }
 
-static void with_families(apr_dtype dtype, family_check check)
+/* Under a sanitizer every third family from `first` on: the tests below then see each family at least once. */
+static void with_families(apr_dtype dtype, size_t first, family_check check)
 {
-    int n_families = 0;
-    for (size_t i = 0; i < apr_n_families; i++) {
+    const size_t step = APR_HAS_SANITIZER ? 3 : 1;
+    size_t n_families = 0;
+    for (size_t i = first % step; i < apr_n_families; i += step) {
         if (apr_family_ability(apr_families[i], &apr_ref_backend) != APR_ABLE_RUN) continue;
         if (with_layers(apr_families[i]->types[0].name, dtype, check) == 0) fail_msg("%s: no layers at all", apr_families[i]->name);
         n_families++;
     }
-    assert_true(n_families >= 30);
+    assert_true(n_families >= 30 / step);
 }
 
 static void check_host(program_model *m, const char *what)
@@ -137,7 +140,7 @@ static void check_host(program_model *m, const char *what)
 static void a_prompt_is_its_tokens_and_a_reset_forgets_them(void **state)
 {
     (void)state;
-    with_families(APR_F32, check_host);
+    with_families(APR_F32, 0, check_host);
 }
 
 /* A sum's order does not depend on the number of tokens; recurrent layers and attention go token by token anyway. */
@@ -161,8 +164,8 @@ static void check_float64(program_model *m, const char *what)
 static void float64_is_ref_and_a_prompt_has_the_bits_of_its_tokens(void **state)
 {
     (void)state;
-    with_families(APR_F32, check_float64);
-    with_families(APR_Q8_0, check_float64);
+    with_families(APR_F32, 1, check_float64);
+    with_families(APR_Q8_0, 2, check_float64);
 }
 
 /* --- matrices that are not stored as they are multiplied --- */
@@ -247,7 +250,7 @@ static void check_device(program_model *m, const char *what)
 static void a_device_gets_the_same_weights_and_what_the_plan_says(void **state)
 {
     (void)state;
-    with_families(APR_BF16, check_device);
+    with_families(APR_BF16, 1, check_device);
 }
 
 /* Q8_0 without a kernel: FP16 of the same numbers, which differ by at most a bit more. */

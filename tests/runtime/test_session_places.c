@@ -5,6 +5,7 @@
 #include "runtime/session/trace.h"
 #include "tests/support/fake_device.h"
 #include "tests/support/program_model.h"
+#include "tests/support/sanitizer.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -174,7 +175,9 @@ static void some_partitions_of_every_family_give_the_same_numbers(void **state)
         while (mixer <= APR_LAYER_NONE && !open_layers(&m, name, mixer, APR_BF16)) mixer++;
         if (mixer > APR_LAYER_NONE) fail_msg("%s: no layers at all", name);
         float *const reference = reference_of(&m);
-        for (size_t j = 0; j < sizeof some / sizeof *some; j++) check_partition(&m, reference, some[j][0], some[j][1], some[j][2] != 0);
+        /* under a sanitizer two of the six, others for the next family */
+        for (size_t j = 0; j < sizeof some / sizeof *some; j++)
+            if (!APR_HAS_SANITIZER || (i + j) % 3 == 0) check_partition(&m, reference, some[j][0], some[j][1], some[j][2] != 0);
         free(reference);
         program_model_close(&m);
         n_families++;

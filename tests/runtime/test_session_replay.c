@@ -6,6 +6,7 @@
 #include "tests/support/fake_device.h"
 #include "tests/support/program_model.h"
 #include "tests/support/replay_script.h"
+#include "tests/support/sanitizer.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -62,8 +63,9 @@ static void check_layer(const program_model *m, const char *what)
 static void every_family_gives_the_same_numbers_recorded_or_not(void **state)
 {
     (void)state;
-    int n_layers = 0;
-    for (size_t i = 0; i < apr_n_families; i++) {
+    const size_t step = APR_HAS_SANITIZER ? 2 : 1;
+    size_t n_layers = 0;
+    for (size_t i = 0; i < apr_n_families; i += step) {
         const char *const name = apr_families[i]->types[0].name;
         if (apr_family_ability(apr_families[i], &apr_ref_backend) != APR_ABLE_RUN) continue;
         for (uint8_t mixer = 0; mixer <= APR_LAYER_NONE; mixer++) {
@@ -76,7 +78,7 @@ static void every_family_gives_the_same_numbers_recorded_or_not(void **state)
             n_layers++;
         }
     }
-    assert_true(n_layers >= 40);
+    assert_true(n_layers >= 40 / step);
 }
 
 /* Decode GEMVs round their inputs to 15 bits of the largest of 16, and nothing else: 1e-3 of the logits' size is far more than
@@ -84,8 +86,9 @@ static void every_family_gives_the_same_numbers_recorded_or_not(void **state)
 static void decode_gemvs_give_the_numbers_of_operations(void **state)
 {
     (void)state;
-    int n_layers = 0, n_with_gemv = 0, n_with_epilogue = 0;
-    for (size_t i = 0; i < apr_n_families; i++) {
+    const size_t step = APR_HAS_SANITIZER ? 2 : 1; /* the other half of the families */
+    size_t n_layers = 0, n_with_gemv = 0, n_with_epilogue = 0;
+    for (size_t i = step / 2; i < apr_n_families; i += step) {
         const char *const name = apr_families[i]->types[0].name;
         if (apr_family_ability(apr_families[i], &apr_ref_backend) != APR_ABLE_RUN) continue;
         program_model m;
@@ -104,10 +107,9 @@ static void decode_gemvs_give_the_numbers_of_operations(void **state)
         double peak = 0.0;
         int n_off = 0;
         for (size_t k = 0; k < REPLAY_SCRIPT_STEPS * width; k++) peak = fmax(peak, fabs((double)reference[k]));
-        for (size_t step = 0; step < REPLAY_SCRIPT_STEPS; step++) {
+        for (size_t row = 0; row < REPLAY_SCRIPT_STEPS; row++) {
             double worst = 0.0;
-            for (size_t k = step * width; k < (step + 1) * width; k++)
-                worst = fmax(worst, fabs((double)reference[k] - (double)streamed[k]));
+            for (size_t k = row * width; k < (row + 1) * width; k++) worst = fmax(worst, fabs((double)reference[k] - (double)streamed[k]));
             n_off += !(worst <= 1e-3 * peak);
         }
         const int allowed = m.model.hparams.num_experts > 0 ? REPLAY_SCRIPT_STEPS / 10 : 0;
@@ -119,10 +121,10 @@ static void decode_gemvs_give_the_numbers_of_operations(void **state)
         free(streamed);
         program_model_close(&m);
     }
-    print_message("%d of %d families use decode GEMVs, %d a QKV epilogue\n", n_with_gemv, n_layers, n_with_epilogue);
-    assert_true(n_layers >= 20);
-    assert_true(n_with_gemv >= 20);
-    assert_true(n_with_epilogue >= 15);
+    print_message("%zu of %zu families use decode GEMVs, %zu a QKV epilogue\n", n_with_gemv, n_layers, n_with_epilogue);
+    assert_true(n_layers >= 20 / step);
+    assert_true(n_with_gemv >= 20 / step);
+    assert_true(n_with_epilogue >= 15 / step);
 }
 
 static void two_sessions_in_turn_do_not_read_each_other_s_token(void **state)
