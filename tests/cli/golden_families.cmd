@@ -1,18 +1,5 @@
 # every family, as transformers computes it: from the checkpoint, from APR, from the GGUF that we write; and back, byte for byte
-for folder in data/families/[a-h]*/; do
-    family=$(basename "$folder")
-    golden="$folder/golden.safetensors"
-    make_family "$folder" "$family" || exit 1
-    aprconv convert "$family" "$family.apr" >/dev/null 2>&1 || exit 1
-    aprconv convert "$family" "$family.gguf" >/dev/null 2>refused || grep -o "ggml's is not supported .*" refused || exit 1
-    aprconv convert "$family.apr" back/ >/dev/null 2>&1 || exit 1
-    cmp "$family/model.safetensors" back/model.safetensors && echo "$family.apr goes back to the same bytes"
-    for run in "ref $family" "host $family" "host $family.apr" "host $family.gguf"; do
-        set -- $run
-        [ -e "$2" ] || continue # llama.cpp has no such architecture
-        aprrun golden --threads 1 --device "$1" "$2" "$golden" >figures && echo "$2 on $1: $(grep -c ' pass ' figures) figures"
-    done
-    rm -rf "$family" "$family.apr" "$family.gguf" back
-done
+. "$root/tests/cli/golden_families.sh"
+check_families "$root/tests/cli/golden_families.out" 0 data/families/[a-h]*/
 make_family data/families/llama llama && aprrun golden --device ref llama data/families/llama/golden.safetensors | tail -n 5 |
     sed 's/off by [0-9.e-]*/off by X/'
