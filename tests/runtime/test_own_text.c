@@ -169,7 +169,8 @@ static void the_bundled_model_writes_one_text_however_many_windows_at_once(void 
         sequence_check c = place_of(on_device);
         c.model = &bundled.model;
         c.what = "tiny-qwen2";
-        check_own_text(&c, CHECK_PIECE + 3, on_device ? 9 : 32);
+        /* fewer under a sanitizer: there 32 short ones are written below */
+        check_own_text(&c, CHECK_PIECE + 3, on_device ? (APR_HAS_SANITIZER ? 4 : 9) : (APR_HAS_SANITIZER ? 9 : 32));
     }
 }
 
@@ -187,7 +188,7 @@ static void every_family_writes_one_text_however_many_windows_at_once(void **sta
         for (int on_device = 0; on_device < 2; on_device++) {
             sequence_check c = place_of(on_device);
             c.of_family = over_a_page;
-            if (i % (APR_HAS_SANITIZER ? 6 : 2 * on_device + 1) == 0)
+            if (APR_HAS_SANITIZER ? i % 8 == 4 * (size_t)on_device : i % (2 * (size_t)on_device + 1) == 0)
                 n_families[on_device] += check_family(&c, apr_families[i]->types[0].name, APR_F32, NULL) > 0;
         }
     }
@@ -201,6 +202,7 @@ static void kinds_of_states_and_mixtures_write_one_text_32_windows_at_once(void 
     for (size_t i = 0; i < sizeof architectures / sizeof *architectures; i++)
         for (int on_device = 0; on_device < 2; on_device++) {
             sequence_check c = place_of(on_device);
+            if (APR_HAS_SANITIZER && i % 2 != (size_t)on_device) continue; /* three on the host, two on a device */
             c.of_family = short_ones;
             assert_true(check_family(&c, architectures[i], on_device || i % 2 == 0 ? APR_F32 : APR_Q8_0, NULL) > 0);
         }

@@ -137,7 +137,7 @@ static size_t check(const program_model *m, bool on_device, bool all)
 /* Two layers of each kind that each family has. An evaluation can begin with the second layer of all, and with the logits. */
 static void check_families(bool on_device)
 {
-    const size_t step = APR_HAS_SANITIZER ? 4 : 1;
+    const size_t step = !APR_HAS_SANITIZER ? 1 : on_device ? 8 : 4; /* a device's prompts are longer */
     size_t n_families = 0;
     for (size_t i = on_device ? step / 2 : 0; i < apr_n_families; i += step) {
         const char *const name = apr_families[i]->types[0].name;
@@ -180,8 +180,9 @@ static void inside_of_layers_too(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         program_model m;
         assert_true(replay_open_layers(&m, cases[i].family, cases[i].mixer, 2));
-        assert_true(check(&m, false, true) > 10);
-        assert_true(check(&m, true, true) > 6);
+        /* under a sanitizer in turn on the host and on a device */
+        if (!APR_HAS_SANITIZER || i % 2 == 0) assert_true(check(&m, false, true) > 10);
+        if (!APR_HAS_SANITIZER || i % 2 == 1) assert_true(check(&m, true, true) > 6);
         program_model_close(&m);
     }
 }
