@@ -1,7 +1,7 @@
 #!/bin/sh
 # run_emulated.sh DIR TEST... - runs the GPU's tests on the emulated device in DIR (tests/emulated/), as many at once as there are cores.
-# Then what the bundled model writes there and on the host, and how far a healing comes. $APR_EMULATED_ORDER says in which order a kernel's
-# threads take turns. Nothing may be skipped here.
+# Then what the bundled model writes there and on the host, how far a healing comes, and the operations of a mixture. $APR_EMULATED_ORDER
+# says in which order a kernel's threads take turns. Nothing may be skipped here.
 bin=$1
 shift
 here=$(dirname "$0")
@@ -49,8 +49,17 @@ printf '%s\n' "exit code, divergence, bytes, trials" "the host: $on_host" "devic
 echo "$on_host $on_device" | awk 'function near(a, b) {return (a - b) ^ 2 < (0.02 * a) ^ 2}
     NF != 8 {exit 1} {exit !($1 == 0 && $5 == 0 && near($2, $6) && near($3, $7) && $4 == $8)}'
 END
-chmod +x "$work/same_text" "$work/same_healing" "$work/same_target"
-set -- "$@" "$work/same_text" "$work/same_healing" "$work/same_target"
+# A mixture in Q4_K: sixteen tokens in one pass, whose products round to FP16, and single ones. Each operation is within its bound.
+cat >"$work/same_experts" <<'END'
+#!/bin/sh
+sed -E 's/("(hidden|moe_intermediate)_size": *)[0-9]+/\1256/; s/("num_hidden_layers": *)[0-9]+/\11/' \
+    tests/data/families-even/qwen3_moe/config.json >"$work/mixture.json"
+"$bin/aprrun" parity -q --synthetic "$work/mixture.json" --dtype q4_k --device cuda >"$work/parity" 2>&1
+code=$?
+grep operations "$work/parity" && [ $code -eq 0 ]
+END
+chmod +x "$work/same_text" "$work/same_healing" "$work/same_target" "$work/same_experts"
+set -- "$@" "$work/same_text" "$work/same_healing" "$work/same_target" "$work/same_experts"
 printf '%s\n' "$@" | xargs -P "$(nproc 2>/dev/null || echo 2)" -I{} sh -c 'name=$(basename "$1"); begin=$(date +%s)
     case $name in # what is asked for memory that only a driver counts is left out, and much of what is random
         gpu_small_gemm) args="quick q4_k q6_k" ;;

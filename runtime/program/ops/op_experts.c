@@ -91,6 +91,7 @@ const apr_op_spec apr_spec_experts = {
     .facts = facts,
     /* Three products in a row, each with the errors of one (op_linear.c): sqrt(3) times its relative bound. */
     .bound = {1e-3, 1.75e-4, "float32 sums in another order, of three products in a row"},
+    .fp16_bound = {3e-2, 5.2e-3, "inputs and weights rounded to FP16 (2^-11 each), in three products in a row"},
     .host_floats = host_floats,
     .host_shared = host_shared,
     .device_bytes = device_bytes,
