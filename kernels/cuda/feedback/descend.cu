@@ -124,7 +124,7 @@ static __global__ void __launch_bounds__(32 * WARPS, 2)
     const int lane = (int)threadIdx.x % 32;
     float *const g = panels[threadIdx.x / 32];
 
-    if (row >= r.n_rows) return; /* there is no barrier of the thread block */
+    if (row >= r.n_rows) return; /* warps do not wait for each other */
     for (int c = lane; c < width; c += 32) g[c] = r.panel[row * PANEL + c];
     __syncwarp();
     for (int begin = 0; begin < width; begin += SUB) {
@@ -243,7 +243,7 @@ static __global__ void __launch_bounds__(32 * WARPS, 2)
     const int64_t row = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32;
     float *const g = panels[threadIdx.x / 32];
 
-    if (row >= r.n_rows) return; /* there is no barrier of the thread block */
+    if (row >= r.n_rows) return; /* warps do not wait for each other */
     for (int c = (int)threadIdx.x % 32; c < width; c += 32) g[c] = r.panel[row * PANEL + c];
     __syncwarp();
     for (int begin = 0; begin < width; begin += SUB) descend_block<SUB, TRIALS, KIND, CODES>(r, h, n, row, first, begin, width, g);
